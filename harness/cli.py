@@ -1,0 +1,77 @@
+"""The command line: finds the command, turns errors into one message and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from harness.context import Context
+from harness.errors import UpkernelError
+from harness.paths import STATE_VARIABLE, Paths
+from harness.progress import Progress
+from harness.vocabulary import ExitCode
+
+__all__ = ["COMMANDS", "build_parser", "main"]
+
+# In the order in which a newcomer meets them. Each is a module of harness.commands.
+COMMANDS = (
+    "doctor",
+    "bench_vllm",
+    "pin",
+    "new",
+    "apply",
+    "export",
+    "check",
+    "arms",
+    "clean",
+)
+
+
+def _command(name: str) -> ModuleType:
+    return importlib.import_module(f"harness.commands.{name}")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every command; importing a command must stay cheap (no torch, no network)."""
+    parser = argparse.ArgumentParser(
+        prog="python -m harness",
+        description="Measure a patch series against pinned vLLM, SGLang and FlashInfer, and get it ready to send upstream.",
+        epilog="Exit codes: 0 faster, equivalent, a screen or no experiment; 10 slower; 11 inconclusive; 12 void; 1 error; 2 usage. "
+        f"{STATE_VARIABLE} moves upstream/state (repositories, trees, environments, runs) elsewhere.",
+    )
+    parser.add_argument("--state", type=Path, metavar="DIR", help="folder for what can be made again (default: upstream/state)")
+    parser.add_argument("--quiet", action="store_true", help="print results and warnings only")
+    parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an error")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = _command(name)
+        text = module.__doc__ or ""
+        one_line = text.strip().splitlines()[0]
+        sub = commands.add_parser(name, help=one_line, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+        module.configure(sub)
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; returns the exit code."""
+    args = build_parser().parse_args(argv)
+    context = Context(paths=Paths.of(state=args.state), progress=Progress(quiet=args.quiet))
+    try:
+        return int(_command(args.command).main(args, context))
+    except UpkernelError as error:
+        if args.traceback:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted; finished work is kept", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (head, less) went away; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)

@@ -1,0 +1,75 @@
+"""The one exception family. A message says what was wrong, the value, and what to do about it."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ArchiveError",
+    "ArmError",
+    "EnvironmentSetupError",
+    "EvidenceError",
+    "PinError",
+    "PlanError",
+    "ProbeError",
+    "RunError",
+    "SeriesError",
+    "TreeError",
+    "UpkernelError",
+    "UsageError",
+    "WorkloadError",
+]
+
+
+class UpkernelError(Exception):
+    """Base of every error that the harness raises on purpose; the command line prints it without a traceback."""
+
+    exit_code = 1
+
+
+class UsageError(UpkernelError):
+    """The command line asks for something that does not exist or does not go together."""
+
+    exit_code = 2
+
+
+class PinError(UpkernelError):
+    """upstream/pins.toml or upstream/lock.toml is wrong, or a release cannot be found on the index."""
+
+
+class ArchiveError(UpkernelError):
+    """An archive has the wrong hash, is truncated, or would write outside its folder."""
+
+
+class TreeError(UpkernelError):
+    """A repository or worktree cannot be made, is in use, or has uncommitted changes."""
+
+
+class SeriesError(UpkernelError):
+    """A series is unknown, malformed, or does not apply."""
+
+
+class ProbeError(UpkernelError):
+    """The machine lacks something that the asked-for work needs."""
+
+
+class EnvironmentSetupError(UpkernelError):
+    """A bench environment could not be installed."""
+
+
+class ArmError(UpkernelError):
+    """Two arms differ in something that is not the series, or an arm's overlay is broken."""
+
+
+class WorkloadError(UpkernelError):
+    """A workload or model description is unknown or malformed."""
+
+
+class RunError(UpkernelError):
+    """A run could not be started at all. (A run that fails is an Outcome, not an exception.)"""
+
+
+class PlanError(UpkernelError):
+    """An experiment's plan is not one that can give an answer."""
+
+
+class EvidenceError(UpkernelError):
+    """Stored samples or evidence cannot be read or written."""

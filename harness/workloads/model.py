@@ -1,0 +1,68 @@
+"""A workload: what is run. Here: one of an engine's own benchmark scripts with its arguments and a synthetic model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.vocabulary import Device, Direction, Engine
+
+__all__ = ["EngineWorkload", "Metric", "Script", "TokenCounts"]
+
+
+class Script(StrEnum):
+    """The engine's own benchmark scripts."""
+
+    SERVE = "serve"
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number of the script's result file. `key` is its name there."""
+
+    key: str
+    unit: str
+    direction: Direction
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """What a run must have processed, in tokens; a run with other counts is void (early stop, re-tokenised prompts)."""
+
+    input: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWorkload:
+    """workloads/<engine>/<name>.toml."""
+
+    engine: Engine
+    name: str
+    why: str
+    script: Script
+    devices: tuple[Device, ...]
+    # Name of workloads/models/<model>.toml, or an absolute path given by --model.
+    model: str
+    # Arguments of the server process (serve) and of the benchmark script.
+    server_arguments: tuple[str, ...]
+    arguments: tuple[str, ...]
+    variables: Mapping[str, str]
+    primary: Metric
+    secondary: tuple[Metric, ...]
+    tokens: TokenCounts | None
+    # Runs that are made and thrown away after a process starts, before the first that counts.
+    warmup_runs: int
+    start_timeout_s: float
+    run_timeout_s: float
+    # Public issues that this workload reproduces.
+    links: tuple[str, ...]
+    # sha256 of the file's content and the model's.
+    digest: str
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (self.primary, *self.secondary)
