@@ -1,0 +1,89 @@
+"""What people type. Each session passes everything after `--` to one command of `python -m harness`."""
+
+from __future__ import annotations
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "tests"]
+nox.options.reuse_venv = "yes"
+nox.options.error_on_external_run = True
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def group(name: str) -> list[str]:
+    """The pinned packages of one dependency group."""
+    return list(nox.project.dependency_groups(PROJECT, name))
+
+
+def harness(session: nox.Session, command: str, *arguments: str) -> None:
+    """Run one harness command with what the user gave after `--`."""
+    session.install("--quiet", *group("harness"))
+    session.run("python", "-m", "harness", command, *arguments, *session.posargs)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; needs no GPU and no network beyond the package index."""
+    session.install("--quiet", *group("harness"), *group("tests"))
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style (ruff), types (mypy), spelling (codespell) and every series."""
+    session.install("--quiet", *group("harness"), *group("tests"), *group("lint"), "nox")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+    session.run("codespell")
+    session.run("python", "-m", "harness", "check", *session.posargs)
+
+
+@nox.session(default=False)
+def doctor(session: nox.Session) -> None:
+    """Say what this machine can do, and how to mend what it cannot."""
+    harness(session, "doctor")
+
+
+@nox.session(default=False)
+def bench_vllm(session: nox.Session) -> None:
+    """Measure a vLLM series: base against patched, with the engine's own benchmark scripts."""
+    harness(session, "bench_vllm")
+
+
+@nox.session(default=False)
+def pin(session: nox.Session) -> None:
+    """Add a release to upstream/pins.toml: nox -s pin -- vllm 0.34.0."""
+    harness(session, "pin")
+
+
+@nox.session(default=False)
+def new(session: nox.Session) -> None:
+    """Start a series: nox -s new -- vllm/NAME."""
+    harness(session, "new")
+
+
+@nox.session(default=False)
+def apply(session: nox.Session) -> None:
+    """Make the tree of a series: nox -s apply -- vllm/NAME."""
+    harness(session, "apply")
+
+
+@nox.session(default=False)
+def export(session: nox.Session) -> None:
+    """Write a tree's commits back as the patches of its series: nox -s export -- vllm/NAME."""
+    harness(session, "export")
+
+
+@nox.session(default=False)
+def arms(session: nox.Session) -> None:
+    """List every difference of two arms: nox -s arms -- base vllm/NAME."""
+    harness(session, "arms")
+
+
+@nox.session(default=False)
+def clean(session: nox.Session) -> None:
+    """List, and with --yes free, what trees, environments and runs take."""
+    harness(session, "clean")
