@@ -41,8 +41,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m harness",
         description="Measure a patch series against pinned vLLM, SGLang and FlashInfer, and get it ready to send upstream.",
-        epilog="Exit codes: 0 faster, equivalent, a screen or no experiment; 10 slower; 11 inconclusive; 12 void; 1 error; 2 usage. "
-        f"{STATE_VARIABLE} moves upstream/state (repositories, trees, environments, runs) elsewhere.",
+        epilog="Exit codes: 0 faster, equivalent, a screen or no experiment; 10 slower; 11 inconclusive; 12 void; "
+        f"1 error; 2 usage. {STATE_VARIABLE} moves upstream/state (repositories, trees, environments, runs) elsewhere.",
     )
     parser.add_argument("--state", type=Path, metavar="DIR", help="folder for what can be made again (default: upstream/state)")
     parser.add_argument("--quiet", action="store_true", help="print results and warnings only")
