@@ -13,7 +13,7 @@ __all__ = ["Progress", "duration"]
 
 def duration(seconds: float) -> str:
     """1.234 -> '1.2 s', 75 -> '1 min 15 s', 7384 -> '2 h 3 min'."""
-    if seconds < 60:
+    if round(seconds, 1) < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

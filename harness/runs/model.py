@@ -62,5 +62,5 @@ class Backend(Protocol):
     """Makes sessions. The experiment knows nothing of engines, servers or GPUs beyond this."""
 
     def open(self, slots: tuple[Slot, ...], generation: int, directory: Path) -> Mapping[Slot, Session | RunResult]:
-        """Start fresh sessions for the slots (concurrently where that is safe); a slot whose start failed gives the failed RunResult."""
+        """Start fresh sessions for the slots (at once where that is safe); a failed start gives its RunResult."""
         ...
