@@ -1,0 +1,173 @@
+"""Run git hermetically: the user's configuration and environment change neither a commit, nor a patch, nor a tree."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from harness.errors import TreeError
+
+try:
+    from git.cmd import Git
+    from git.exc import GitCommandNotFound
+except ImportError as error:  # GitPython refuses to be imported where there is no git
+    raise TreeError(f"git cannot be used: {error}. Install git 2.34 or newer and the harness's packages.") from error
+
+__all__ = ["NAME", "GitCommandError", "GitResult", "git", "git_bytes"]
+
+# Committer (and default author) of every commit the harness makes; fixed, so that every machine makes the same commits.
+NAME = "upkernel"
+EMAIL = "upkernel@localhost"
+
+# Given as -c, because a repository's own config file may be the user's.
+SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.autocrlf=false",
+    "core.eol=lf",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "core.fsmonitor=false",
+    "core.quotePath=true",
+    "commit.gpgSign=false",
+    "tag.gpgSign=false",
+    "i18n.commitEncoding=UTF-8",
+    "i18n.logOutputEncoding=UTF-8",
+    "advice.detachedHead=false",
+    "color.ui=false",
+    "gc.auto=0",  # a background gc would race with the next command
+    "maintenance.auto=false",
+    "protocol.version=2",
+)
+
+# How to reach a server is the user's business; everything else that starts with GIT_ is not passed on.
+KEPT = frozenset({"GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_NO_VERIFY"})
+
+
+@dataclass(frozen=True, slots=True)
+class GitResult:
+    """Output of a git command that succeeded, without the last newline; bytes that are not UTF-8 are surrogate escapes."""
+
+    stdout: str
+    stderr: str
+
+
+class GitCommandError(TreeError):
+    """A git command failed. `status`, `stdout` and `stderr` are git's, for callers that tell failures apart."""
+
+    def __init__(self, command: str, where: Path, status: int, stdout: str, stderr: str) -> None:
+        said = (stderr.strip() or stdout.strip() or "(git printed nothing)").replace("\n", "\n  ")
+        super().__init__(f"`{command}` in {where} failed with status {status}:\n  {said}")
+        self.status = status
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+def git(
+    where: Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | Path | None = None,
+    timeout: float | None = None,
+    user_config: bool = False,
+) -> GitResult:
+    """Run one git command in a repository or worktree.
+
+    `stdin` is the input's bytes or a file that holds them. `timeout` is in seconds; the command is killed when it is over,
+    so give one only to commands that a kill cannot harm. `user_config` lets the user's own configuration in (proxy,
+    credentials, `url.*.insteadOf`, `safe.directory`): for talking to servers and reading the user's own checkouts.
+
+    Raises GitCommandError (a TreeError) with the command and what git said.
+    """
+    _, stdout, stderr = _run(where, arguments, env=env, stdin=stdin, timeout=timeout, user_config=user_config)
+    return GitResult(stdout=stdout.decode("utf-8", "surrogateescape").removesuffix("\n"), stderr=stderr)
+
+
+def git_bytes(
+    where: Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | Path | None = None,
+    user_config: bool = False,
+) -> bytes:
+    """Like `git`, for output that is content (a patch, a blob, NUL-separated names): every byte as git wrote it."""
+    return _run(where, arguments, env=env, stdin=stdin, timeout=None, user_config=user_config)[1]
+
+
+def _run(
+    where: Path,
+    arguments: tuple[str, ...],
+    *,
+    env: Mapping[str, str] | None,
+    stdin: bytes | Path | None,
+    timeout: float | None,
+    user_config: bool,
+) -> tuple[int, bytes, str]:
+    if not where.is_dir():
+        raise TreeError(f"git cannot run in {where}: there is no such folder")
+    variables = _variables(user_config=user_config) | dict(env or {})
+    settings = SETTINGS if user_config else (*SETTINGS, "safe.directory=*")
+    command = [*_without(variables), "git"]
+    for setting in settings:
+        command += ["-c", setting]
+    command += arguments
+    with tempfile.TemporaryFile() as given:
+        source: IO[bytes] | None = None
+        if isinstance(stdin, bytes):
+            given.write(stdin)
+            given.seek(0)
+            source = given
+        elif stdin is not None:
+            source = stdin.open("rb")
+        try:
+            status, stdout, stderr = Git(where).execute(
+                command,
+                istream=source,
+                env=variables,
+                with_extended_output=True,
+                with_exceptions=False,
+                stdout_as_string=False,
+                strip_newline_in_stdout=False,
+                kill_after_timeout=timeout,
+            )
+        except GitCommandNotFound as error:
+            raise TreeError("git is not on the PATH; install git 2.34 or newer") from error
+        finally:
+            if source is not None:
+                source.close()
+    # GitPython's types do not follow stdout_as_string=False
+    output = stdout if isinstance(stdout, bytes) else str(stdout).encode("utf-8", "surrogateescape")
+    if status != 0:
+        text = output.decode("utf-8", "replace")
+        raise GitCommandError("git " + " ".join(arguments), where, int(status), text, str(stderr))
+    return int(status), output, str(stderr)
+
+
+def _variables(*, user_config: bool) -> dict[str, str]:
+    variables = {
+        "LC_ALL": "C",
+        "TZ": "UTC",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "true",  # a program that answers nothing: a server that wants a password is a failure, not a wait
+        "SSH_ASKPASS": "true",
+        "GIT_EDITOR": "true",
+        "GIT_PAGER": "cat",
+        "GIT_AUTHOR_NAME": NAME,
+        "GIT_AUTHOR_EMAIL": EMAIL,
+        "GIT_COMMITTER_NAME": NAME,
+        "GIT_COMMITTER_EMAIL": EMAIL,
+    }
+    if user_config:
+        del variables["GIT_CONFIG_NOSYSTEM"], variables["GIT_CONFIG_GLOBAL"]
+    return variables
+
+
+def _without(variables: Mapping[str, str]) -> list[str]:
+    """Words before `git` that remove GIT_DIR and its like: GitPython adds to the environment, never removes."""
+    unwanted = sorted(name for name in os.environ if name.startswith("GIT_") and name not in KEPT and name not in variables)
+    return ["env", *(word for name in unwanted for word in ("-u", name))] if unwanted else []
