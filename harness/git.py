@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, cast
 
 from harness.errors import TreeError
 
@@ -82,7 +82,7 @@ def git(
 
     Raises GitCommandError (a TreeError) with the command and what git said.
     """
-    _, stdout, stderr = _run(where, arguments, env=env, stdin=stdin, timeout=timeout, user_config=user_config)
+    stdout, stderr = _run(where, arguments, env=env, stdin=stdin, timeout=timeout, user_config=user_config)
     return GitResult(stdout=stdout.decode("utf-8", "surrogateescape").removesuffix("\n"), stderr=stderr)
 
 
@@ -94,7 +94,7 @@ def git_bytes(
     user_config: bool = False,
 ) -> bytes:
     """Like `git`, for output that is content (a patch, a blob, NUL-separated names): every byte as git wrote it."""
-    return _run(where, arguments, env=env, stdin=stdin, timeout=None, user_config=user_config)[1]
+    return _run(where, arguments, env=env, stdin=stdin, timeout=None, user_config=user_config)[0]
 
 
 def _run(
@@ -105,7 +105,7 @@ def _run(
     stdin: bytes | Path | None,
     timeout: float | None,
     user_config: bool,
-) -> tuple[int, bytes, str]:
+) -> tuple[bytes, str]:
     if not where.is_dir():
         raise TreeError(f"git cannot run in {where}: there is no such folder")
     variables = _variables(user_config=user_config) | dict(env or {})
@@ -115,11 +115,11 @@ def _run(
         command += ["-c", setting]
     command += arguments
     with tempfile.TemporaryFile() as given:
-        source: IO[bytes] | None = None
+        source: BinaryIO | None = None
         if isinstance(stdin, bytes):
             given.write(stdin)
             given.seek(0)
-            source = given
+            source = cast("BinaryIO", given)
         elif stdin is not None:
             source = stdin.open("rb")
         try:
@@ -138,12 +138,9 @@ def _run(
         finally:
             if source is not None:
                 source.close()
-    # GitPython's types do not follow stdout_as_string=False
-    output = stdout if isinstance(stdout, bytes) else str(stdout).encode("utf-8", "surrogateescape")
     if status != 0:
-        text = output.decode("utf-8", "replace")
-        raise GitCommandError("git " + " ".join(arguments), where, int(status), text, str(stderr))
-    return int(status), output, str(stderr)
+        raise GitCommandError("git " + " ".join(arguments), where, status, stdout.decode("utf-8", "replace"), stderr)
+    return stdout, stderr
 
 
 def _variables(*, user_config: bool) -> dict[str, str]:
