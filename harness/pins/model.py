@@ -61,7 +61,7 @@ class Pin:
 
     @property
     def name(self) -> str:
-        """"vllm-0.24.0"."""
+        """As in vllm-0.24.0."""
         return f"{self.engine}-{self.version}"
 
     def runtime(self, device: Device) -> Runtime | None:

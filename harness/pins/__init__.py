@@ -1,0 +1,1 @@
+"""Pinned releases: what upstream/pins.toml says, and the package index that their files come from."""
