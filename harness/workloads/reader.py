@@ -1,0 +1,119 @@
+"""Reads workloads/<engine>/<name>.toml."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+from harness.errors import WorkloadError
+from harness.names import nearest
+from harness.paths import Paths
+from harness.vocabulary import Device, Direction, Engine
+from harness.workloads.fields import Fields, read_toml
+from harness.workloads.model import EngineWorkload, Metric, Script, TokenCounts
+from harness.workloads.synthetic import read_model
+
+__all__ = ["WORKLOAD_SCHEMA", "list_workloads", "read_workload"]
+
+WORKLOAD_SCHEMA = 1
+
+
+def list_workloads(paths: Paths) -> tuple[str, ...]:
+    """Ids ("vllm/penalties-serve") of the engine workloads of this checkout."""
+    found = (path for engine in Engine for path in (paths.workloads / engine).glob("*.toml"))
+    return tuple(sorted(f"{path.parent.name}/{path.stem}" for path in found))
+
+
+def read_workload(paths: Paths, workload: str, model_override: Path | str | None = None) -> EngineWorkload:
+    """Read and check a workload. `model_override` is a real model's folder or the name of another synthetic model.
+
+    Raises WorkloadError for an unknown id (with the nearest ones), a wrong field (named), or a model that is not there.
+    """
+    known = list_workloads(paths)
+    if workload not in known:
+        raise WorkloadError(f"there is no workload {workload!r} in workloads/. {nearest(workload, known)}")
+    engine, _, name = workload.partition("/")
+    path = paths.workloads / engine / f"{name}.toml"
+    fields = Fields(path, read_toml(path))
+    fields.schema(WORKLOAD_SCHEMA)
+    script = fields.choice("script", Script)
+    named = fields.text("model")
+    server_arguments = _server_arguments(fields, script, path)
+    result = EngineWorkload(
+        engine=Engine(engine),
+        name=name,
+        why=fields.text("why"),
+        script=script,
+        devices=fields.choices("devices", Device),
+        model=named if model_override is None else _override(paths, model_override),
+        server_arguments=server_arguments,
+        arguments=fields.texts("arguments"),
+        variables=fields.strings("variables") if fields.has("variables") else {},
+        primary=_metric(fields.table("primary")),
+        secondary=tuple(_metric(one) for one in fields.tables("secondary")) if fields.has("secondary") else (),
+        tokens=_tokens(fields.table("tokens")) if fields.has("tokens") else None,
+        warmup_runs=fields.integer("warmup_runs", least=0),
+        start_timeout_s=fields.seconds("start_timeout_s"),
+        run_timeout_s=fields.seconds("run_timeout_s"),
+        links=fields.texts("links"),
+        digest="",
+    )
+    fields.finish()
+    _check_metrics(result, path)
+    return _with_digest(paths, result, path)
+
+
+def _server_arguments(fields: Fields, script: Script, path: Path) -> tuple[str, ...]:
+    """Only the serve script talks to a server."""
+    if script is Script.SERVE:
+        return fields.texts("server_arguments")
+    if fields.has("server_arguments"):
+        raise WorkloadError(f"{path}: field 'server_arguments' has no meaning for script {script.value!r}; remove it")
+    return ()
+
+
+def _metric(fields: Fields) -> Metric:
+    metric = Metric(key=fields.text("key"), unit=fields.text("unit"), direction=fields.choice("direction", Direction))
+    fields.finish()
+    return metric
+
+
+def _tokens(fields: Fields) -> TokenCounts:
+    counts = TokenCounts(input=fields.integer("input", least=1), output=fields.integer("output", least=1))
+    fields.finish()
+    return counts
+
+
+def _check_metrics(workload: EngineWorkload, path: Path) -> None:
+    keys = [metric.key for metric in workload.metrics]
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise WorkloadError(f"{path}: metric {twice[0]!r} is listed more than once; each metric is tested once")
+
+
+def _override(paths: Paths, model: Path | str) -> str:
+    """An absolute path stays what it is; anything else that is not a folder must be the name of a synthetic model."""
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise WorkloadError(f"model folder {folder} has no config.json; give the folder that the engine would load")
+        return str(folder.resolve())
+    if folder.is_absolute() or "/" in str(model):
+        raise WorkloadError(
+            f"model folder {folder} does not exist; give a folder with config.json, or a synthetic model's name"
+        )
+    return read_model(paths, str(model)).name
+
+
+def _with_digest(paths: Paths, workload: EngineWorkload, path: Path) -> EngineWorkload:
+    hashed = hashlib.sha256(path.read_bytes())
+    if Path(workload.model).is_absolute():
+        # A real model's weights may be hundreds of GB; its config and the names and sizes of its files identify it well enough.
+        folder = Path(workload.model)
+        hashed.update((folder / "config.json").read_bytes())
+        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+            hashed.update(f"{file.relative_to(folder)} {file.stat().st_size}\n".encode())
+    else:
+        hashed.update(read_model(paths, workload.model).digest.encode())
+    return dataclasses.replace(workload, digest=hashed.hexdigest())
