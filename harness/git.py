@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -17,7 +18,7 @@ try:
 except ImportError as error:  # GitPython refuses to be imported where there is no git
     raise TreeError(f"git cannot be used: {error}. Install git 2.34 or newer and the harness's packages.") from error
 
-__all__ = ["NAME", "GitCommandError", "GitResult", "git", "git_bytes"]
+__all__ = ["EMAIL", "NAME", "GitCommandError", "GitResult", "git", "git_bytes", "git_feed"]
 
 # Committer (and default author) of every commit the harness makes; fixed, so that every machine makes the same commits.
 NAME = "upkernel"
@@ -28,8 +29,6 @@ SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.autocrlf=false",
     "core.eol=lf",
-    "core.attributesFile=/dev/null",
-    "core.excludesFile=/dev/null",
     "core.fsmonitor=false",
     "core.quotePath=true",
     "commit.gpgSign=false",
@@ -42,6 +41,9 @@ SETTINGS = (
     "maintenance.auto=false",
     "protocol.version=2",
 )
+
+# Where the user's configuration counts (their own checkouts, servers), their ignore rules and their trust count too.
+HERMETIC = ("core.attributesFile=/dev/null", "core.excludesFile=/dev/null", "safe.directory=*")
 
 # How to reach a server is the user's business; everything else that starts with GIT_ is not passed on.
 KEPT = frozenset({"GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_NO_VERIFY"})
@@ -97,6 +99,28 @@ def git_bytes(
     return _run(where, arguments, env=env, stdin=stdin, timeout=None, user_config=user_config)[0]
 
 
+def git_feed(where: Path, *arguments: str, chunks: Iterable[bytes]) -> None:
+    """Run one git command that reads a long input (fast-import), piece by piece.
+
+    When `chunks` raises, the command is ended and the exception goes on; with `--done` fast-import then keeps nothing.
+    """
+    command, variables = _command(where, arguments, env=None, user_config=False)
+    process = Git(where).execute(command, istream=subprocess.PIPE, env=variables, as_process=True)
+    finished = False
+    try:
+        for chunk in chunks:
+            process.stdin.write(chunk)
+        finished = True
+    except BrokenPipeError:
+        finished = True  # git ended first; its status and words say why
+    finally:
+        if not finished:
+            process.terminate()
+        _, stderr = process.communicate()
+    if process.returncode != 0:
+        raise GitCommandError("git " + " ".join(arguments), where, process.returncode, "", stderr.decode("utf-8", "replace"))
+
+
 def _run(
     where: Path,
     arguments: tuple[str, ...],
@@ -106,14 +130,7 @@ def _run(
     timeout: float | None,
     user_config: bool,
 ) -> tuple[bytes, str]:
-    if not where.is_dir():
-        raise TreeError(f"git cannot run in {where}: there is no such folder")
-    variables = _variables(user_config=user_config) | dict(env or {})
-    settings = SETTINGS if user_config else (*SETTINGS, "safe.directory=*")
-    command = [*_without(variables), "git"]
-    for setting in settings:
-        command += ["-c", setting]
-    command += arguments
+    command, variables = _command(where, arguments, env=env, user_config=user_config)
     with tempfile.TemporaryFile() as given:
         source: BinaryIO | None = None
         if isinstance(stdin, bytes):
@@ -141,6 +158,17 @@ def _run(
     if status != 0:
         raise GitCommandError("git " + " ".join(arguments), where, status, stdout.decode("utf-8", "replace"), stderr)
     return stdout, stderr
+
+
+def _command(
+    where: Path, arguments: tuple[str, ...], *, env: Mapping[str, str] | None, user_config: bool
+) -> tuple[list[str], dict[str, str]]:
+    """The argument vector, and what it adds to the environment."""
+    if not where.is_dir():
+        raise TreeError(f"git cannot run in {where}: there is no such folder")
+    variables = _variables(user_config=user_config) | dict(env or {})
+    settings = SETTINGS if user_config else (*SETTINGS, *HERMETIC)
+    return [*_without(variables), "git", *(word for setting in settings for word in ("-c", setting)), *arguments], variables
 
 
 def _variables(*, user_config: bool) -> dict[str, str]:
