@@ -31,7 +31,8 @@ class Series:
     links: tuple[str, ...]
     # The series it stacks on, as ids ("vllm/other"), applied first and in this order.
     after: tuple[str, ...]
-    duplicates: DuplicateCheck
+    # None while nobody has looked (a draft).
+    duplicates: DuplicateCheck | None
     status: SeriesStatus
     status_date: datetime.date
     # Version of the bench pin that the patches in `directory` are for; ports are for other pins (ports/<pin>/).
@@ -49,5 +50,5 @@ class Series:
 
     @property
     def id(self) -> str:
-        """"vllm/penalties-bin-counts"."""
+        """For example vllm/penalties-bin-counts."""
         return f"{self.engine}/{self.name}"
