@@ -1,0 +1,1 @@
+"""Series: read, applied, exported, locked and linted."""

@@ -1,0 +1,140 @@
+"""Read series.toml and the patch files beside it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from harness.errors import SeriesError
+from harness.names import nearest
+from harness.paths import Paths
+from harness.series.fields import Fields, read_table
+from harness.series.model import DuplicateCheck, Series
+from harness.series.store import PATCH_GLOB, finish_export
+from harness.vocabulary import Engine, SeriesStatus
+
+__all__ = ["list_series", "parse_id", "patches_for", "read_series", "stack"]
+
+FILE = "series.toml"
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def parse_id(text: str) -> tuple[Engine, str]:
+    """Split vllm/some-name into engine and name. Raises SeriesError when it is not of that form."""
+    engine, separator, name = text.partition("/")
+    if engine not in tuple(Engine):
+        raise SeriesError(f"{text!r} is not a series: it must start with an engine's name. {nearest(engine, Engine)}")
+    if not separator or not NAME.fullmatch(name):
+        raise SeriesError(
+            f"{text!r} is not a series: write {engine}/NAME, where NAME is lower-case words and numbers joined by hyphens"
+        )
+    return Engine(engine), name
+
+
+def list_series(paths: Paths) -> tuple[str, ...]:
+    """The ids of all series in the checkout, sorted."""
+    return _ids(paths.patches)
+
+
+def read_series(paths: Paths, name: str) -> Series:
+    """The series `name` ("vllm/x").
+
+    Raises SeriesError for an unknown series (with the nearest names) and for a series.toml with a missing, malformed or
+    unknown field. An export that was killed half-way is finished first.
+    """
+    return _read(paths.patches, name)
+
+
+def stack(series: Series) -> tuple[Series, ...]:
+    """The series that `series` stands on, in the order in which they are applied, and then itself.
+
+    Raises SeriesError when they stand on each other in a circle, or on another engine's series.
+    """
+    root = series.directory.parent.parent
+    order: list[Series] = []
+
+    def add(one: Series, above: tuple[str, ...]) -> None:
+        if one.id in above:
+            raise SeriesError("these series are after each other in a circle: " + " -> ".join((*above, one.id)))
+        if any(one.id == other.id for other in order):
+            return
+        for name in one.after:
+            if parse_id(name)[0] is not series.engine:
+                raise SeriesError(f"{one.directory / FILE}: {one.id} cannot be after {name}: that is another engine's series")
+            add(_read(root, name), (*above, one.id))
+        order.append(one)
+
+    add(series, ())
+    return tuple(order)
+
+
+def patches_for(series: Series, pin: str) -> tuple[Path, ...]:
+    """The patch files for the pin of that version: the port to it where there is one, else those for the bench pin.
+
+    Raises SeriesError when there are none yet.
+    """
+    patches = series.patches
+    if pin in series.ports:
+        patches = _patch_files(series.directory / "ports" / pin)
+    if not patches:
+        raise SeriesError(
+            f"{series.id} has no patches yet: commit in its editing tree, then run `python -m harness export {series.id}`"
+        )
+    return patches
+
+
+def _ids(root: Path) -> tuple[str, ...]:
+    return tuple(sorted(f"{file.parent.parent.name}/{file.parent.name}" for file in root.glob(f"*/*/{FILE}")))
+
+
+def _read(root: Path, name: str) -> Series:
+    known = _ids(root)
+    if name not in known:
+        raise SeriesError(f"there is no series {name!r}. {nearest(name, known)} To start one: `python -m harness new {name}`.")
+    engine, plain = parse_id(name)
+    directory = root / engine / plain
+    finish_export(directory)
+    fields = read_table(directory / FILE)
+    series = Series(
+        engine=engine,
+        name=plain,
+        directory=directory,
+        title=fields.text("title"),
+        why=fields.text("why"),
+        links=fields.texts("links"),
+        after=fields.texts("after"),
+        duplicates=_duplicates(fields),
+        status=fields.choice("status", SeriesStatus),
+        status_date=fields.date("status_date"),
+        pin=_version(fields),
+        ports=fields.texts("ports"),
+        workloads=fields.texts("workloads"),
+        upstream_tests=fields.texts("upstream_tests"),
+        evidence=fields.texts("evidence"),
+        build=fields.flag("build"),
+        removal=fields.text("removal"),
+        patches=_patch_files(directory),
+    )
+    fields.finish()
+    return series
+
+
+def _duplicates(fields: Fields) -> DuplicateCheck | None:
+    """Nobody has looked yet while the table is not there; a lint rule insists on it, the reader does not."""
+    if not fields.has("duplicates"):
+        return None
+    table = fields.table("duplicates", "a table with date and links")
+    check = DuplicateCheck(date=table.date("date"), links=table.texts("links"))
+    table.finish()
+    return check
+
+
+def _version(fields: Fields) -> str:
+    value = fields.text("pin")
+    if not re.fullmatch(r"\d+(\.\d+)+\S*", value):
+        raise fields.malformed("pin", value, "the version of a pin, such as 0.24.0")
+    return value
+
+
+def _patch_files(directory: Path) -> tuple[Path, ...]:
+    return tuple(sorted(directory.glob(PATCH_GLOB)))
