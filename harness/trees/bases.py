@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from harness.trees.archive import is_generated, members
 from harness.trees.repository import REFS, has_commit, repository, resolve
 from harness.vocabulary import Source
 
-__all__ = ["Base", "NoAnswer", "ensure_base", "fetch_commit", "import_archive"]
+__all__ = ["Base", "NoAnswer", "ensure_base", "fetch_commit", "fetch_ref", "import_archive"]
 
 CONNECT_TIMEOUT = 12.0  # seconds for a server to name the tag
 FETCH_TIMEOUT = 1800.0  # seconds for a whole fetch; a stall ends it earlier (below)
@@ -91,18 +93,34 @@ def fetch_commit(repo: Path, pin: Pin, where: str) -> str:
     commit = offered or str(pin.commit)
     ref = _ref(pin, Source.GIT)
     if not has_commit(repo, commit):
-        wanted = f"refs/tags/{pin.tag}" if offered is not None else commit
-        words = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
-        # A plain path would make git link or copy the whole object store.
-        source = Path(where).as_uri() if where.startswith("/") else where
-        try:
-            git(repo, *PATIENCE, *words, source, f"+{wanted}:{ref}", user_config=True, timeout=FETCH_TIMEOUT)
-        except GitCommandError as error:
-            raise NoAnswer(f"{where} does not give {pin.tag}: {_last_line(error)}") from error
+        _fetch(repo, where, f"refs/tags/{pin.tag}" if offered is not None else commit, ref)
         found = resolve(repo, ref)
         if found != commit:
             raise TreeError(f"{where} said that {pin.tag} is {commit} and then sent {found}; run again, or use another mirror")
     git(repo, "update-ref", ref, commit)
+    return commit
+
+
+def fetch_ref(repo: Path, pin: Pin, name: str, where: str) -> str:
+    """Bring a branch, tag or full commit hash that the repository does not have from a URL or path; its commit's full hash.
+
+    Raises TreeError with the nearest names that the source has.
+    """
+    refs = _listed(repo, where, "refs/heads/*", "refs/tags/*", f"refs/{name}")
+    wanted = next((one for one in (name, f"refs/heads/{name}", f"refs/tags/{name}", f"refs/{name}") if one in refs), None)
+    if wanted is None:
+        if not re.fullmatch(r"[0-9a-f]{40}", name):
+            known = [one.removeprefix("refs/heads/").removeprefix("refs/tags/") for one in refs]
+            raise TreeError(
+                f"{name!r} is no ref of {pin.engine}, neither in the harness's repository nor at {where}, and no folder. "
+                f"{nearest(name, known) if name else ''} A commit at {where} has to be given with all 40 digits."
+            )
+        wanted = name
+    ref = f"{REFS}/ref/{hashlib.sha256(wanted.encode()).hexdigest()[:16]}"
+    _fetch(repo, where, wanted, ref)
+    commit = resolve(repo, ref)
+    if commit is None:
+        raise TreeError(f"{name!r} at {where} is not a commit")
     return commit
 
 
@@ -150,22 +168,33 @@ def _ref(pin: Pin, source: Source) -> str:
 
 def _tags(repo: Path, pin: Pin, where: str) -> dict[str, str]:
     """Tag -> commit, as the source has it: the pin's tag, or all tags when that one is not there (for the message)."""
-    tags = _listed(repo, where, f"refs/tags/{pin.tag}", f"refs/tags/{pin.tag}^{{}}")
-    return tags or _listed(repo, where, "refs/tags/*")
+    refs = _listed(repo, where, f"refs/tags/{pin.tag}", f"refs/tags/{pin.tag}^{{}}") or _listed(repo, where, "refs/tags/*")
+    return {name.removeprefix("refs/tags/"): commit for name, commit in refs.items()}
+
+
+def _fetch(repo: Path, where: str, wanted: str, ref: str) -> None:
+    """One commit with all its files and no history: enough for a worktree and for three-way merges."""
+    words = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
+    # A plain path would make git link or copy the whole object store.
+    source = Path(where).as_uri() if where.startswith("/") else where
+    try:
+        git(repo, *PATIENCE, *words, source, f"+{wanted}:{ref}", user_config=True, timeout=FETCH_TIMEOUT)
+    except GitCommandError as error:
+        raise NoAnswer(f"{where} does not give {wanted}: {_last_line(error)}") from error
 
 
 def _listed(repo: Path, where: str, *patterns: str) -> dict[str, str]:
+    """Ref -> commit, as the source has it. Raises NoAnswer."""
     try:
         listing = git(repo, *PATIENCE, "ls-remote", "--quiet", where, *patterns, user_config=True, timeout=CONNECT_TIMEOUT)
     except GitCommandError as error:
         raise NoAnswer(f"{where} does not answer: {_last_line(error)}") from error
-    tags: dict[str, str] = {}
+    refs: dict[str, str] = {}
     for line in listing.stdout.splitlines():
         commit, _, name = line.partition("\t")
-        name = name.removeprefix("refs/tags/")
         # An annotated tag is listed twice; NAME^{} is the commit that it points at, and comes second.
-        tags[name.removesuffix("^{}")] = commit
-    return tags
+        refs[name.removesuffix("^{}")] = commit
+    return refs
 
 
 def _last_line(error: GitCommandError) -> str:
