@@ -1,0 +1,1 @@
+"""Paged decode attention: one query token per request over a paged KV cache."""

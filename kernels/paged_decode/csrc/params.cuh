@@ -1,0 +1,66 @@
+// What one launch needs, as plain data: raw pointers, strides and sizes. No framework type appears here.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace upkernel {
+namespace paged_decode {
+
+enum class DType : int { kF16 = 0, kBF16 = 1, kE4M3 = 2, kE5M2 = 3 };
+
+struct Params {
+  // Device inputs.
+  const void* q;               // [batch, heads_q, D], 16-bit
+  const void* k;               // pages; element (page, pos, head, d) at page*kv_page + pos*kv_tok + head*kv_head
+  const void* v;               // same strides as k
+  const int32_t* block_table;  // [batch, table_stride], or the concatenated page list if indptr is given
+  const int32_t* indptr;       // [batch + 1] or null
+  const int32_t* seq_lens;     // [batch], tokens to attend to, the new one included; 0 is allowed
+  const float* k_scale_ptr;    // null, or one value (scale_stride 0), or one per KV head (scale_stride 1)
+  const float* v_scale_ptr;
+  const float* sinks;          // null, or one logit per query head that joins the softmax but has no value
+
+  // Device outputs.
+  void* out;   // [batch, heads_q, D], dtype of q
+  float* lse;  // null, or [batch, heads_q] contiguous
+
+  // Scratch, see scratch_layout().
+  int32_t* counters;  // [batch * heads_kv], zero before the first launch; every launch leaves zeros behind
+  float2* part_ml;    // [2 * grid, group]
+  float* part_o;      // [2 * grid, group, D]
+
+  int64_t q_stride_b, q_stride_h;  // elements
+  int64_t o_stride_b, o_stride_h;  // elements
+  // KV strides count 16-byte units. A 32-bit offset then spans 64 GiB per cache tensor, and one shuffle moves it.
+  uint32_t kv_page, kv_tok, kv_head;
+
+  int batch, heads_kv, group;
+  int page_shift;    // log2(page size)
+  int table_stride;  // entries
+  int window;        // 0: none; else only the last `window` tokens count
+  int min_tiles;     // smallest share of tiles worth a block of its own
+  int scale_stride;
+  float k_scale, v_scale;  // multiplied with the device scales, if any
+  float sm_scale;
+  float soft_cap;       // 0: none; else logits become soft_cap * tanh(logits / soft_cap)
+  float lse_mult;       // ln 2 for natural-log LSE, 1 for base 2
+};
+
+struct ScratchLayout {
+  size_t counters, part_ml, part_o, bytes;  // byte offsets and the total
+};
+
+// Every block leaves at most two unfinished rows behind (the one it began in the middle and the one it could not
+// finish), hence two slots a block whatever the batch: 4.2 MB for 132 blocks, 16 heads, head_dim 256.
+inline ScratchLayout scratch_layout(int batch, int heads_kv, int group, int head_dim, int grid) {
+  auto up = [](size_t x) { return (x + 255) / 256 * 256; };
+  ScratchLayout s;
+  s.counters = 0;
+  s.part_ml = up(size_t(batch) * heads_kv * sizeof(int32_t));
+  s.part_o = s.part_ml + up(size_t(2) * grid * group * sizeof(float2));
+  s.bytes = s.part_o + up(size_t(2) * grid * group * head_dim * sizeof(float));
+  return s;
+}
+
+}  // namespace paged_decode
+}  // namespace upkernel
