@@ -24,7 +24,7 @@ from harness.pins.download import download, is_file_with, locked
 from harness.pins.settings import IndexSettings, read_settings
 from harness.progress import Progress
 
-__all__ = ["Found", "fetch", "fetch_wheel", "find", "open_session"]
+__all__ = ["Found", "fetch", "fetch_unknown", "fetch_wheel", "find", "open_session"]
 
 CONNECT_TIMEOUT = 10.0  # seconds; a machine without a network should say so soon
 
@@ -60,6 +60,14 @@ def fetch(project: str, filename: str, sha256: str, paths: Paths, progress: Prog
             found = _the_file(find(project, settings=settings, session=session), project, filename, sha256, settings)
             download(session, found.url, target, sha256, progress)
     return target
+
+
+def fetch_unknown(found: Found, paths: Paths, progress: Progress) -> tuple[Path, str]:
+    """A file whose hash the index does not give, and the sha256 that it has: for pinning a release, never for running one."""
+    paths.archives.mkdir(parents=True, exist_ok=True)
+    target = paths.archives / found.filename
+    with locked(target, progress), open_session(read_settings()) as session:
+        return target, download(session, found.url, target, None, progress)
 
 
 def fetch_wheel(wheel: str, sha256: str, paths: Paths, progress: Progress) -> Path:

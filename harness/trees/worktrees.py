@@ -13,12 +13,25 @@ from harness.pins.model import Pin
 from harness.progress import Progress
 from harness.series.apply import build_tip, stack_patches
 from harness.series.model import Series
+from harness.series.verify import own_base
 from harness.trees.bases import Base, ensure_base
 from harness.trees.model import Tree
 from harness.trees.repository import locked, repository
 from harness.vocabulary import Engine, Source, TreeOrigin
 
-__all__ = ["IMPORT_ROOTS", "base_of", "base_tree", "changed_files", "patched_tree", "prune", "tree_of", "work_tree", "worktree"]
+__all__ = [
+    "IMPORT_ROOTS",
+    "TEMPORARY",
+    "WORK",
+    "base_of",
+    "base_tree",
+    "changed_files",
+    "patched_tree",
+    "prune",
+    "tree_of",
+    "work_tree",
+    "worktree",
+]
 
 # Folder of the repository that goes on the import path.
 IMPORT_ROOTS = {Engine.VLLM: "", Engine.SGLANG: "python", Engine.FLASHINFER: ""}
@@ -75,8 +88,10 @@ def work_tree(
         repo = repository(paths, pin.engine)
         path = paths.trees / pin.engine / f"{WORK}{series.name}"
         if not path.exists():
-            patches = stack_patches(series, pin.version) if series.patches else ()
-            tip = build_tip(repo, base.commit, patches) if patches else base.commit
+            # a series that has just been started has no patches of its own yet
+            tip = own_base(repo, base.commit, series, pin)
+            if series.patches:
+                tip = build_tip(repo, base.commit, stack_patches(series, pin.version))
             _make(paths, pin.engine, tip, path, progress)
         tip = git(path, "rev-parse", "--verify", "HEAD^{commit}").stdout
         if git(repo, "rev-list", "--count", f"{tip}..{base.commit}").stdout != "0":
