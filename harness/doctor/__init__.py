@@ -1,0 +1,1 @@
+"""What this machine can do, and how to mend what it cannot."""
