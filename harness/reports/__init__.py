@@ -1,0 +1,1 @@
+"""Reports: the evidence file, and what people read in a terminal or in Markdown."""

@@ -1,0 +1,8 @@
+"""Puts the fakes of this folder on the import path (pytest's importlib mode does not)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
