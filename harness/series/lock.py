@@ -6,15 +6,17 @@ upstream's git (it has no history), hence one hash per kind of source.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomlkit
-from filelock import FileLock
 from tomlkit.items import Table
 
 from harness.errors import PinError, SeriesError
@@ -107,7 +109,7 @@ def record(path: Path, built: Built) -> None:
 
     A new tip drops the locked tips of the series from other sources: they belong to patches that are no longer there.
     """
-    with FileLock(path.with_name(f".{path.name}.lock")):
+    with _alone(path.parent):
         read_lock(path)  # a malformed file is for a person to mend, not to write into
         document = tomlkit.parse(path.read_text(encoding="utf-8") if path.exists() else HEADER)
         before = tomlkit.dumps(document)
@@ -120,6 +122,17 @@ def record(path: Path, built: Built) -> None:
         after = tomlkit.dumps(document)
         if after != before or not path.exists():
             write_file(path, after.encode())
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time in. The folder itself is locked, so that no lock file lies about in the repository."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _sub(document: tomlkit.TOMLDocument, *keys: str) -> Table:

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from harness.errors import SeriesError
+from harness.fields import Fields, read_toml
 from harness.names import nearest
 from harness.paths import Paths
-from harness.series.fields import Fields, read_table
 from harness.series.model import DuplicateCheck, Series
 from harness.series.store import PATCH_GLOB, finish_export
 from harness.vocabulary import Engine, SeriesStatus
@@ -17,6 +17,7 @@ __all__ = ["list_series", "parse_id", "patches_for", "read_series", "stack"]
 
 FILE = "series.toml"
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+VERSION = re.compile(r"\d+(\.\d+)+\S*")
 
 
 def parse_id(text: str) -> tuple[Engine, str]:
@@ -94,25 +95,26 @@ def _read(root: Path, name: str) -> Series:
     engine, plain = parse_id(name)
     directory = root / engine / plain
     finish_export(directory)
-    fields = read_table(directory / FILE)
+    file = directory / FILE
+    fields = Fields(str(file), read_toml(file, SeriesError), SeriesError)
     series = Series(
         engine=engine,
         name=plain,
         directory=directory,
-        title=fields.text("title"),
-        why=fields.text("why"),
+        title=fields.draft("title"),
+        why=fields.draft("why"),
         links=fields.texts("links"),
         after=fields.texts("after"),
         duplicates=_duplicates(fields),
         status=fields.choice("status", SeriesStatus),
         status_date=fields.date("status_date"),
-        pin=_version(fields),
+        pin=fields.text("pin", "the version of a pin, such as 0.24.0", pattern=VERSION),
         ports=fields.texts("ports"),
         workloads=fields.texts("workloads"),
         upstream_tests=fields.texts("upstream_tests"),
         evidence=fields.texts("evidence"),
         build=fields.flag("build"),
-        removal=fields.text("removal"),
+        removal=fields.draft("removal"),
         patches=_patch_files(directory),
     )
     fields.finish()
@@ -127,13 +129,6 @@ def _duplicates(fields: Fields) -> DuplicateCheck | None:
     check = DuplicateCheck(date=table.date("date"), links=table.texts("links"))
     table.finish()
     return check
-
-
-def _version(fields: Fields) -> str:
-    value = fields.text("pin")
-    if not re.fullmatch(r"\d+(\.\d+)+\S*", value):
-        raise fields.malformed("pin", value, "the version of a pin, such as 0.24.0")
-    return value
 
 
 def _patch_files(directory: Path) -> tuple[Path, ...]:

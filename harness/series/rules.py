@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from harness.series.fields import Fields, read_table
+from harness.errors import SeriesError
+from harness.fields import Fields, read_toml
 from harness.vocabulary import Engine
 
 __all__ = ["Forbidden", "Rules", "matches", "read_rules"]
@@ -41,7 +42,8 @@ class Rules:
 
 def read_rules(path: Path, engine: Engine) -> Rules:
     """The rules of an engine. Raises SeriesError, naming file and field, when they are missing or malformed."""
-    fields = read_table(path).table(engine, "a table of the engine's rules")
+    table = Fields(str(path), read_toml(path, SeriesError), SeriesError)
+    fields = table.table(engine, "a table of the engine's rules")
     rules = Rules(
         engine=engine,
         source=fields.text("source"),
