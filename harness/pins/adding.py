@@ -67,7 +67,7 @@ def choose_archive(engine: Engine, version: str, files: tuple[Found, ...]) -> Fo
     for one in named:
         if pattern.fullmatch(one.filename) if pattern else archive_kind(one.filename) is ArchiveKind.SDIST:
             return one
-    want = "a cp312 wheel for Linux x86_64" if pattern else "an sdist (.tar.gz)"
+    want = "cp312 wheel for Linux x86_64" if pattern else "sdist (.tar.gz)"
     raise PinError(f"{PROJECTS[engine]} {version} has no {want} on the index, only: {', '.join(one.filename for one in named)}")
 
 

@@ -20,7 +20,6 @@ from harness.progress import Progress
 __all__ = ["download", "is_file_with", "locked", "sha256_of"]
 
 ATTEMPTS = 4
-CHUNK = 1 << 20
 SAY_EVERY = 5.0  # seconds between progress lines
 MEGABYTE = 1_000_000
 HTTP_PARTIAL = 206
@@ -122,7 +121,8 @@ def _receive(session: PyPIClient, url: str, part: Path, progress: Progress) -> N
         total = have + int(length) if length else None
         last = time.monotonic()
         with part.open("ab" if appending else "wb") as file:
-            for chunk in response.iter_raw(CHUNK):
+            # no chunk size: what came before a break is then all written
+            for chunk in response.iter_raw():
                 file.write(chunk)
                 have += len(chunk)
                 if time.monotonic() - last > SAY_EVERY:

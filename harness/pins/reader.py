@@ -125,10 +125,10 @@ class _Table:
 
 def _pin(path: Path, engine: Engine, version: str, raw: object) -> Pin:
     place = f"{path}: pin {engine} {version}"
-    if not _is_version(version):
-        raise PinError(
-            f'{path}: [{engine}.{version}] is not named for a version; write the version in quotes, [{engine}."0.24.0"]'
-        )
+    # [vllm.0.24] is TOML for a table 24 in a table 0
+    nested = isinstance(raw, dict) and "role" not in raw and bool(raw) and all(isinstance(one, dict) for one in raw.values())
+    if nested or not _is_version(version):
+        raise PinError(f'{path}: [{engine}.{version}] is not named for a version; write it in quotes, like [{engine}."0.24.0"]')
     table = _Table(place, raw)
     pin = Pin(
         engine=engine,
