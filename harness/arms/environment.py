@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from filelock import FileLock, Timeout
 
 from harness.arms.install import check_torch, installed, locked_packages, make_venv, pip_install, write_identity
@@ -25,6 +24,7 @@ from harness.pins.index import fetch_wheel
 from harness.pins.model import Pin, Runtime
 from harness.progress import Progress
 from harness.trees.archive import unpack
+from harness.trees.use import removing
 from harness.vocabulary import Device
 
 __all__ = ["environment_name", "prepare_environment"]
@@ -60,7 +60,7 @@ def prepare_environment(
     folder = paths.environments / environment_name(pin, device)
     recipe = _recipe(runtime, locked_packages(paths.requirements / runtime.requirements))
     with _locked(folder, progress):
-        ready = _reusable(folder, device, recipe, progress)
+        ready = _reusable(paths, folder, device, recipe, progress)
         if ready is not None:
             return ready
         require(cpu_probes(machine or read_machine(paths.environments)), f"{pin.name} on a CPU")
@@ -80,7 +80,7 @@ def _recipe(runtime: Runtime, packages: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _reusable(folder: Path, device: Device, recipe: Mapping[str, Any], progress: Progress) -> Environment | None:
+def _reusable(paths: Paths, folder: Path, device: Device, recipe: Mapping[str, Any], progress: Progress) -> Environment | None:
     """The environment in `folder`; otherwise says why it is made again, removes it and returns None."""
     if not folder.exists():
         return None
@@ -100,7 +100,7 @@ def _reusable(folder: Path, device: Device, recipe: Mapping[str, Any], progress:
         else:
             return _environment(folder, device, packages, recipe)
     progress.warn(f"the environment {folder.name} is made again: {why}")
-    _remove(folder)
+    _remove(paths, folder)
     return None
 
 
@@ -156,21 +156,12 @@ def _write_marker(path: Path, content: Mapping[str, Any]) -> None:
     temporary.replace(path)
 
 
-def _remove(folder: Path) -> None:
-    """Raises EnvironmentSetupError when processes still run from the environment: they would crash halfway."""
-    users = [
-        f"{one.info['pid']} ({one.info['name']})"
-        for one in psutil.process_iter(["pid", "name", "cmdline"])
-        if any(part.startswith(f"{folder}/") for part in (one.info["cmdline"] or [])[:2]) and one.info["pid"] != os.getpid()
-    ]
-    if users:
-        raise EnvironmentSetupError(
-            f"the environment {folder} has to be made again, but these processes still use it: {', '.join(users)}. "
-            "Wait for them, or end them, and run the command again."
-        )
-    # The marker goes first: a removal that is cut short must not leave something that looks complete.
-    (folder / MARKER).unlink(missing_ok=True)
-    shutil.rmtree(folder)
+def _remove(paths: Paths, folder: Path) -> None:
+    """Raises TreeError while a run still holds the environment: its processes would crash halfway."""
+    with removing(paths, folder):
+        # The marker goes first: a removal that is cut short must not leave something that looks complete.
+        (folder / MARKER).unlink(missing_ok=True)
+        shutil.rmtree(folder)
 
 
 @contextmanager

@@ -1,0 +1,204 @@
+"""Complete a tree with what only the wheel has: one file link for each file that the wheel has and the base lacks."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from filelock import FileLock
+
+from harness.arms.model import Arm, Environment
+from harness.arms.variables import arm_variables, inherited, share_bytecode
+from harness.errors import ArmError
+from harness.git import git, git_bytes
+from harness.paths import Paths
+from harness.pins.download import sha256_of
+from harness.progress import Progress
+from harness.trees.model import Tree
+from harness.trees.repository import repository
+from harness.trees.worktrees import changed_files
+from harness.vocabulary import Engine, TreeOrigin
+
+__all__ = ["PACKAGES", "build_arm", "commit_files", "wheel_files"]
+
+# Import package of each engine, a folder of the tree's import path and of its wheel.
+PACKAGES = {Engine.VLLM: "vllm", Engine.SGLANG: "sglang", Engine.FLASHINFER: "flashinfer"}
+EXCLUDE_NOTE = "# upkernel: links to the engine's compiled and generated files"
+
+
+@dataclass(slots=True)
+class _Report:
+    made: int = 0
+    repaired: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+
+
+def build_arm(paths: Paths, name: str, trees: Iterable[Tree], environment: Environment, progress: Progress) -> Arm:
+    """Make an arm of trees on an environment; doing it again repairs links and changes nothing else.
+
+    `name` gives arms of the same content caches of their own (base and its A/A control). Raises ArmError when a link cannot
+    be made, or the tree would not stay clean.
+    """
+    trees = tuple(trees)
+    links: dict[str, str] = {}
+    for tree in trees:
+        links |= _overlay(paths, tree, environment, progress)
+    digest = _digest(trees, links, environment)
+    folder = paths.arms / hashlib.sha256(f"{name}\0{digest}".encode()).hexdigest()[:12]
+    variables = arm_variables(folder, trees, environment)
+    share_bytecode(folder, environment)
+    _describe(folder / "arm.json", name, digest, trees)
+    dropped = inherited(os.environ)
+    if dropped:
+        progress.warn(f"these variables of yours are not passed on to arm {name}: {', '.join(dropped)}")
+    return Arm(name=name, trees=trees, environment=environment, links=links, variables=variables, digest=digest)
+
+
+def wheel_files(environment: Environment) -> Mapping[str, str]:
+    """Every file of the unpacked wheel, path -> sha256, as its RECORD says (the wheel's own hash was checked)."""
+    record = next(iter(environment.wheel.glob("*.dist-info/RECORD")), None)
+    if record is None:
+        raise ArmError(f"{environment.wheel} is no unpacked wheel: it has no RECORD. Delete {environment.prefix.parent}.")
+    files: dict[str, str] = {}
+    with record.open(encoding="utf-8", newline="") as stream:
+        for path, encoded, _size in csv.reader(stream):
+            algorithm, _, value = encoded.partition("=")
+            if algorithm == "sha256":
+                files[path] = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).hex()
+    return files
+
+
+def commit_files(where: Path, commit: str, prefix: str) -> frozenset[str]:
+    """The paths below `prefix` that a commit has, relative to the repository's root."""
+    listing = git_bytes(where, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit, "--", prefix, user_config=True)
+    return frozenset(os.fsdecode(one) for one in listing.split(b"\0") if one)
+
+
+def _overlay(paths: Paths, tree: Tree, environment: Environment, progress: Progress) -> dict[str, str]:
+    """Link what the base lacks; returns path in the tree -> sha256 of what stands there."""
+    package = PACKAGES[tree.engine]
+    root = f"{tree.import_root}/{package}" if tree.import_root else package
+    in_base = commit_files(repository(paths, tree.engine), tree.base, root)
+    # A file that the tip adds where the wheel has one is the series' own.
+    in_tip = commit_files(tree.path, tree.tip, root)
+    wanted: dict[str, tuple[str, str]] = {}
+    for path, sha256 in wheel_files(environment).items():
+        inside = f"{tree.import_root}/{path}" if tree.import_root else path
+        if path.startswith(f"{package}/") and inside not in in_base and inside not in in_tip:
+            wanted[inside] = (path, sha256)
+    report = _Report()
+    links: dict[str, str] = {}
+    with _lock(paths, tree.path):
+        _exclude(tree.path, wanted)
+        _remove_stale(tree.path / root, tree.path, wanted, paths.environments, report)
+        for inside, (path, sha256) in sorted(wanted.items()):
+            links[inside] = _link(tree.path, inside, environment.wheel / path, sha256, report)
+        if report.made or report.repaired or report.stale:
+            _check_clean(tree, wanted)
+    _say(tree, report, progress)
+    return links
+
+
+def _link(root: Path, inside: str, target: Path, sha256: str, report: _Report) -> str:
+    link = root / inside
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.parent.resolve().is_relative_to(root.resolve()):
+        raise ArmError(f"{link} would lie outside the tree: one of its folders is a link. Make that a real folder.")
+    if link.is_symlink():
+        if link.readlink() == target:
+            return sha256
+        report.repaired.append(inside)
+        # Replaced in one step: a server of another run may be opening it.
+        temporary = link.with_name(f".{link.name}.upkernel")
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target)
+        temporary.replace(link)
+    elif link.exists():
+        report.kept.append(inside)
+        return sha256_of(link)
+    else:
+        link.symlink_to(target)
+        report.made += 1
+    return sha256
+
+
+def _remove_stale(package: Path, root: Path, wanted: Mapping[str, object], environments: Path, report: _Report) -> None:
+    """Links of ours (they point into an environment) that no file of this wheel asks for."""
+    for folder, _, names in os.walk(package):
+        for name in names:
+            path = Path(folder, name)
+            inside = str(path.relative_to(root))
+            if inside not in wanted and path.is_symlink() and path.readlink().is_relative_to(environments):
+                path.unlink()
+                report.stale.append(inside)
+
+
+def _exclude(tree: Path, wanted: Iterable[str]) -> None:
+    """Add the links to info/exclude, which all worktrees of a repository share. What is there stays."""
+    file = tree / git(tree, "rev-parse", "--git-path", "info/exclude", user_config=True).stdout
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    known = set(text.splitlines())
+    new = [line for line in ("/" + re.sub(r"([\\*?\[ ])", r"\\\1", one) for one in sorted(wanted)) if line not in known]
+    if not new:
+        return
+    head = [] if EXCLUDE_NOTE in known else [EXCLUDE_NOTE]
+    separator = "" if not text or text.endswith("\n") else "\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f"{file.name}.upkernel")
+    temporary.write_text(text + separator + "\n".join([*head, *new]) + "\n", encoding="utf-8")
+    temporary.replace(file)
+
+
+def _check_clean(tree: Tree, wanted: Mapping[str, object]) -> None:
+    seen = [one for one in changed_files(tree.path, user_config=tree.origin is TreeOrigin.PATH) if one in wanted]
+    if seen:
+        raise ArmError(
+            f"git does not ignore {len(seen)} links in {tree.path} (for example {seen[0]}), although they stand in "
+            "info/exclude: a .gitignore of the tree names them again"
+        )
+
+
+def _say(tree: Tree, report: _Report, progress: Progress) -> None:
+    if report.made and tree.origin is TreeOrigin.PATH:
+        progress.warn(f"{report.made} links to the engine's compiled files were put into {tree.path} (git ignores them)")
+    elif report.made:
+        progress.say(f"{tree.engine} {tree.path.name}: {report.made} links to the engine's compiled files")
+    for what, names in (
+        ("links pointed elsewhere and were repaired", report.repaired),
+        ("links of an earlier environment were removed", report.stale),
+        ("files stand where a link would; your own are used", report.kept),
+    ):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            progress.warn(f"{tree.path}: {len(names)} {what}: {', '.join(names[:3])}{more}")
+
+
+def _lock(paths: Paths, tree: Path) -> FileLock:
+    folder = paths.state / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    # One lock for every worktree of a repository: they share info/exclude.
+    common = git(tree, "rev-parse", "--path-format=absolute", "--git-common-dir", user_config=True).stdout
+    return FileLock(folder / f"overlay-{hashlib.sha256(common.encode()).hexdigest()[:16]}.lock")
+
+
+def _digest(trees: Iterable[Tree], links: Mapping[str, str], environment: Environment) -> str:
+    sources = [[tree.engine, tree.tip, tree.changes] for tree in trees]
+    content = json.dumps([sources, dict(links), environment.digest], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _describe(file: Path, name: str, digest: str, trees: Iterable[Tree]) -> None:
+    """For the person who looks into the folder; nothing reads it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    what = [{"engine": tree.engine, "path": str(tree.path), "tip": tree.tip, "label": tree.label} for tree in trees]
+    temporary = file.with_suffix(".part")
+    temporary.write_text(json.dumps({"name": name, "digest": digest, "trees": what}, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(file)
