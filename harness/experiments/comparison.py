@@ -66,6 +66,8 @@ def compare(plan: Plan, attempts: Sequence[Attempt], metric: Metric) -> Comparis
     if units is None:
         return None
     control = control_ratio(plan, attempts, metric)
+    if plan.control and control is None:
+        return None
     if plan.tier is Tier.SCREEN:
         (pairs,) = units
         values = statistics.log_ratios([old for old, _ in pairs], [new for _, new in pairs])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.experiments.plan import Plan
+from harness.experiments.wording import percent
 from harness.progress import duration
 from harness.vocabulary import Direction, Mode, Slot, Tier
 
@@ -60,5 +61,5 @@ def _rule(plan: Plan) -> str:
         return "worth confirming: all pairs agree, and the ratio is off 1 by more than 1.5 % and twice the stored A/A spread"
     return (
         f"faster or slower: sign-flip p <= {plan.alpha:g}, t interval without 1, effect above the largest A/A ratio; "
-        f"equivalent: interval within 1 +- {plan.margin:.1%}"
+        f"equivalent: interval within 1 +- {percent(plan.margin, 1)}"
     )

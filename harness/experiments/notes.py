@@ -9,6 +9,7 @@ import numpy as np
 from harness.experiments import statistics
 from harness.experiments.plan import Plan
 from harness.experiments.samples import Attempt, AttemptState, is_usable
+from harness.experiments.wording import percent
 from harness.vocabulary import GuardState, Slot
 
 __all__ = ["arm_values", "notes_of"]
@@ -41,7 +42,7 @@ def notes_of(plan: Plan, attempts: Sequence[Attempt]) -> tuple[str, ...]:
         spread = (high - low) / median
         if spread > LARGE_SPREAD:
             notes.append(
-                f"{slot}: the middle half of {len(values)} runs spreads over {spread:.0%} of the median "
+                f"{slot}: the middle half of {len(values)} runs spreads over {percent(spread, 0)} of the median "
                 f"of {plan.primary.key}; the machine may be disturbed"
             )
         if statistics.two_groups(values):

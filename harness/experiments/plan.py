@@ -13,6 +13,7 @@ import numpy as np
 from harness.errors import EvidenceError, PlanError
 from harness.experiments import codec
 from harness.experiments.order import Ordering, abba, check_order, pairs_of, shuffled, single_pairs
+from harness.experiments.statistics import smallest_p
 from harness.vocabulary import Mode, Slot, Tier
 from harness.workloads.model import Metric
 
@@ -180,6 +181,8 @@ def make_plan(  # noqa: C901  one check a line
     if aa and control:
         raise PlanError("an A/A experiment is its own control: leave the control out")
     keys = [metric.key for metric in (primary, *secondary)]
+    if tier is Tier.CONFIRM and smallest_p(generations) > alpha:
+        raise PlanError(f"{generations} generations give no p below {smallest_p(generations):.3g}, so never {alpha:g} or less")
     if len(set(keys)) != len(keys):
         raise PlanError(f"a metric is named twice: {', '.join(keys)}. One is primary, the others secondary, each once.")
     if not 0 < alpha <= 0.1 or not 0 < margin <= 0.1:

@@ -12,6 +12,7 @@ from harness.experiments.comparison import Comparison, compare, with_adjusted
 from harness.experiments.notes import notes_of
 from harness.experiments.plan import Plan
 from harness.experiments.samples import Attempt, AttemptState, Sample, attempts_of
+from harness.experiments.wording import count, percent, size
 from harness.vocabulary import ExitCode, ScreenSign, Tier, Verdict
 
 __all__ = ["SCREEN_THRESHOLD", "Decision", "decide"]
@@ -28,8 +29,8 @@ class Decision:
 
     `largest_aa` is the largest |A/A ratio - 1| as a log-ratio: of this plan's control and of all stored confirm-tier A/A
     comparisons of the same metric, workload, device and mode (`aa_count` of them). `aa_spread` is the spread of stored single
-    A/A generations, which a screen is held against. `needed` is the number of generations that would find an effect of the
-    observed size (at least the margin) in 80 % of cases; only where the answer is inconclusive.
+    A/A generations, which a screen is held against. `needed` is the number of generations that would find an effect of
+    `needed_for` (a log-ratio: the observed size, at least the margin) in 80 % of cases; only where the answer is inconclusive.
     """
 
     verdict: Verdict | None
@@ -40,6 +41,7 @@ class Decision:
     aa_count: int
     aa_spread: float | None
     needed: int | None
+    needed_for: float | None
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
     # Generations that were made again, each with why; and the runs that failed or were void for good.
@@ -83,7 +85,7 @@ def decide(plan: Plan, samples: Sequence[Sample], history: Mapping[str, History]
         verdict = Verdict.VOID if plan.tier is Tier.CONFIRM else None
         sign = ScreenSign.VOID if plan.tier is Tier.SCREEN else None
         notes = notes_of(plan, attempts)
-        return Decision(verdict, sign, None, (), None, 0, None, None, failures, notes, replaced, failures)
+        return Decision(verdict, sign, None, (), None, 0, None, None, None, failures, notes, replaced, failures)
     compared = [(metric, compare(plan, attempts, metric)) for metric in plan.secondary]
     secondary = with_adjusted([one for _, one in compared if one is not None])
     missing = tuple(
@@ -95,13 +97,29 @@ def decide(plan: Plan, samples: Sequence[Sample], history: Mapping[str, History]
     stored = history.get(plan.primary.key, History()).without(plan.id)
     if plan.tier is Tier.SCREEN:
         sign, reasons = _screen(primary, stored)
-        return Decision(None, sign, primary, secondary, None, 0, stored.spread, None, reasons, notes, replaced, ())
+        return Decision(None, sign, primary, secondary, None, 0, stored.spread, None, None, reasons, notes, replaced, ())
     known = [] if primary.control is None else [abs(math.log(primary.control))]
     known += [] if stored.largest is None else [stored.largest]
     largest = max(known, default=None)
-    count = stored.experiments + (primary.control is not None)
-    verdict, needed, reasons = _confirm(plan, primary, largest, count)
-    return Decision(verdict, None, primary, secondary, largest, count, stored.spread, needed, reasons, notes, replaced, ())
+    known_count = stored.experiments + (primary.control is not None)
+    verdict, needed, reasons = _confirm(plan, primary, largest, known_count)
+    needed_for = None if needed is None else _target(plan, primary)
+    notes = (*notes, *_reach(plan, len(secondary)))
+    return Decision(
+        verdict=verdict,
+        sign=None,
+        primary=primary,
+        secondary=secondary,
+        largest_aa=largest,
+        aa_count=known_count,
+        aa_spread=stored.spread,
+        needed=needed,
+        needed_for=needed_for,
+        reasons=reasons,
+        notes=notes,
+        replaced=replaced,
+        failures=(),
+    )
 
 
 def _voids(plan: Plan, attempts: Sequence[Attempt]) -> tuple[str, ...]:
@@ -130,7 +148,9 @@ def _screen(primary: Comparison, stored: History) -> tuple[ScreenSign, tuple[str
     off = abs(primary.ratio - 1)
     reasons = [f"{primary.n} of {primary.n} pairs agree" if agree else f"the {primary.n} pairs do not agree in sign"]
     large = off > SCREEN_THRESHOLD
-    reasons.append(f"the ratio is off 1 by {off:.1%}, {'more' if large else 'not more'} than {SCREEN_THRESHOLD:.1%}")
+    reasons.append(
+        f"the ratio is off 1 by {percent(off)}, {'more' if large else 'not more'} than {percent(SCREEN_THRESHOLD, 1)}"
+    )
     clear = True
     if stored.spread is None:
         reasons.append(
@@ -140,39 +160,55 @@ def _screen(primary: Comparison, stored: History) -> tuple[ScreenSign, tuple[str
         limit = SCREEN_SPREADS * stored.spread
         clear = abs(primary.effect) > limit
         word = "more" if clear else "not more"
-        reasons.append(f"{word} than twice the A/A spread ({math.expm1(limit):.2%}, {len(stored.records)} A/A experiments)")
+        known = count(len(stored.records), "A/A experiment")
+        reasons.append(f"{word} than twice the A/A spread ({size(limit, like=primary.effect)}, {known})")
     return (ScreenSign.WORTH_CONFIRMING if agree and large and clear else ScreenSign.NO_SIGN), tuple(reasons)
 
 
-def _confirm(plan: Plan, primary: Comparison, largest: float | None, count: int) -> tuple[Verdict, int | None, tuple[str, ...]]:
+def _confirm(plan: Plan, primary: Comparison, largest: float | None, known: int) -> tuple[Verdict, int | None, tuple[str, ...]]:
     if primary.p is None or primary.mde is None:
         raise ValueError("a confirm experiment has p and MDE")
     effect = abs(primary.effect)
     excludes = not primary.low <= 1 <= primary.high
     beyond = largest is None or effect > largest
-    floor = (
-        "no A/A ratio is known"
-        if largest is None
-        else f"the largest of {count} A/A ratios is off 1 by {math.expm1(largest):.2%}"
-    )
+    floor = "no A/A ratio is known"
+    if largest is not None:
+        floor = (
+            f"the effect ({size(effect, like=primary.effect)}) is {'larger' if beyond else 'not larger'} than the largest of "
+            f"{count(known, 'A/A ratio')} ({size(largest, like=primary.effect)})"
+        )
     reasons = [
         f"p = {primary.p:.3g} is {'at most' if primary.p <= plan.alpha else 'above'} {plan.alpha:g}",
-        f"the {1 - plan.alpha:.0%} interval {'leaves out' if excludes else 'includes'} 1",
-        floor
-        + ("" if largest is None else f", the effect is {'larger' if beyond else 'not larger'} ({math.expm1(effect):.2%})"),
+        f"the {percent(1 - plan.alpha, 0)} interval {'leaves out' if excludes else 'includes'} 1",
+        floor,
     ]
     if primary.p <= plan.alpha and excludes and beyond:
         return (Verdict.FASTER if primary.better else Verdict.SLOWER), None, tuple(reasons)
     within = statistics.is_equivalent(statistics.Interval(math.log(primary.low), math.log(primary.high)), plan.margin)
     if within and (largest is None or largest <= math.log1p(plan.margin)):
-        return Verdict.EQUIVALENT, None, (*reasons, f"the interval lies within 1 +- {plan.margin:.1%}")
-    reasons.append(f"{primary.n} generations find an effect of {primary.mde:.2%} or more in 80 % of cases")
-    target = max(effect, math.log1p(plan.margin))
+        return Verdict.EQUIVALENT, None, (*reasons, f"the interval lies within 1 +- {percent(plan.margin, 1)}")
+    reasons.append(f"{primary.n} generations find an effect of {percent(primary.mde)} or more in 80 % of cases")
+    target = _target(plan, primary)
     needed = statistics.needed_generations(_spread(primary), target, alpha=plan.alpha)
-    reasons.append(f"an effect of {math.expm1(target):.2%} needs about {needed} generations")
+    reasons.append(f"an effect of {size(target, like=primary.effect)} needs about {needed} generations")
     if within:
         reasons.append("the interval lies within the margin, but the A/A ratios do not, so equivalence is not shown")
     return Verdict.INCONCLUSIVE, needed, tuple(reasons)
+
+
+def _target(plan: Plan, primary: Comparison) -> float:
+    """The effect to plan for, a log-ratio: the observed one, but never less than what counts as a change at all."""
+    return max(abs(primary.effect), math.log1p(plan.margin))
+
+
+def _reach(plan: Plan, secondary: int) -> tuple[str, ...]:
+    """A note where Holm's first step is out of reach: n generations cannot give a p below 2^(1-n)."""
+    generations = len(plan.generations)
+    if statistics.smallest_p(generations) * secondary <= plan.alpha:
+        return ()
+    enough = next(n for n in range(generations, 64) if statistics.smallest_p(n) * secondary <= plan.alpha)
+    least = f"smallest p after Holm's correction {statistics.smallest_p(generations) * secondary:.3g}"
+    return (f"{generations} generations cannot make one of {secondary} secondary metrics significant ({least}); {enough} can",)
 
 
 def _spread(comparison: Comparison) -> float:

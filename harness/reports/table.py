@@ -11,10 +11,11 @@ from harness.experiments.notes import arm_values
 from harness.experiments.plan import Plan
 from harness.experiments.samples import Attempt, attempts_of
 from harness.experiments.statistics import median_interval
+from harness.experiments.wording import count, percent
 from harness.reports.evidence import Evidence
 from harness.vocabulary import Direction, Slot, Tier, Verdict
 
-__all__ = ["HEADER", "change", "number", "percent", "rows"]
+__all__ = ["HEADER", "change", "number", "rows", "signed"]
 
 HEADER = ("metric", "base", "patched", "change (patched/base - 1)", "p", "n")
 
@@ -24,7 +25,7 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def percent(ratio: float) -> str:
+def signed(ratio: float) -> str:
     """0.912 -> '-8.80 %'."""
     return f"{(ratio - 1) * 100:+.2f} %"
 
@@ -32,14 +33,14 @@ def percent(ratio: float) -> str:
 def change(comparison: Comparison) -> str:
     """The change with its interval (confirm) or the range of its pairs (screen)."""
     low, high = (comparison.low - 1) * 100, (comparison.high - 1) * 100
-    return f"{percent(comparison.ratio)} [{low:+.2f}, {high:+.2f}]"
+    return f"{signed(comparison.ratio)} [{low:+.2f}, {high:+.2f}]"
 
 
 def rows(evidence: Evidence) -> tuple[tuple[str, ...], ...]:
     """One row a metric, the primary first; empty when the experiment is void, because there is then no number to quote.
 
     `~` before a change: not significant. For the primary metric that is the verdict's word; for the others p (Holm-corrected),
-    the interval and the control decide. A screen has no p and so no `~`.
+    the interval and the control decide; in a screen, which has no p, that all pairs agree in sign.
     """
     decision, plan = evidence.decision, evidence.plan
     if decision.primary is None:
@@ -57,7 +58,9 @@ def _row(evidence: Evidence, attempts: Sequence[Attempt], one: Comparison, *, pr
     arrow = "lower" if one.metric.direction is Direction.LOWER else "higher"
     name = f"{one.metric.key} ({one.metric.unit}, {arrow} is better)" + (" *" if primary else "")
     text = change(one)
-    if plan.tier is Tier.CONFIRM and not significant:
+    if plan.tier is Tier.SCREEN:
+        significant = one.low > 1 or one.high < 1
+    if not significant:
         text = "~ " + text
     p = one.p if one.adjusted_p is None else one.adjusted_p
     return (
@@ -66,7 +69,7 @@ def _row(evidence: Evidence, attempts: Sequence[Attempt], one: Comparison, *, pr
         _arm(plan, attempts, Slot.PATCHED, one.metric.key),
         text,
         "n/a" if p is None else f"{p:.3f}",
-        f"{one.n} {'pairs' if plan.tier is Tier.SCREEN else 'generations'}",
+        count(one.n, "pair" if plan.tier is Tier.SCREEN else "generation"),
     )
 
 
@@ -80,4 +83,4 @@ def _arm(plan: Plan, attempts: Sequence[Attempt], slot: Slot, metric: str) -> st
     median, interval = median_interval(values)
     if interval is None:
         return f"{number(median)} ({number(min(values))} to {number(max(values))})"
-    return f"{number(median)} ± {max(interval.high / median - 1, 1 - interval.low / median):.1%}"
+    return f"{number(median)} ± {percent(max(interval.high / median - 1, 1 - interval.low / median))}"

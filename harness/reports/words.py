@@ -7,8 +7,9 @@ from collections import Counter
 from harness.experiments.comparison import Comparison
 from harness.experiments.cost import counted_runs
 from harness.experiments.samples import AttemptState, attempts_of
+from harness.experiments.wording import count, percent, size
 from harness.reports.evidence import Evidence
-from harness.reports.table import percent
+from harness.reports.table import signed
 from harness.vocabulary import GuardState, Mode, ScreenSign, Slot, Tier, Verdict
 
 __all__ = ["FOOTNOTE", "headline", "sections", "verdict_word"]
@@ -21,7 +22,7 @@ FOOTNOTE = {
     ),
     Tier.SCREEN: (
         "* primary metric, named before the first run. Arms: median of the runs (and their range). Change: median over pairs "
-        "[lowest, highest pair]. A screen has no p: its pairs share processes. It never says faster."
+        "[lowest, highest pair]; ~ pairs that do not agree. A screen has no p: its pairs share processes. It never says faster."
     ),
 }
 
@@ -31,7 +32,7 @@ def verdict_word(evidence: Evidence) -> str:
 
 
 def _size(one: Comparison) -> str:
-    return f"{abs(one.ratio - 1):.2%} {'lower' if one.ratio < 1 else 'higher'}"
+    return f"{percent(abs(one.ratio - 1))} {'lower' if one.ratio < 1 else 'higher'}"
 
 
 def _face_value(one: Comparison) -> str:
@@ -40,6 +41,11 @@ def _face_value(one: Comparison) -> str:
 
 def headline(evidence: Evidence) -> str:
     """The verdict with its number, in one line; a ratio is always new/old, with what it means."""
+    alarm = evidence.decision.outcome in {Verdict.FASTER, Verdict.SLOWER, ScreenSign.WORTH_CONFIRMING}
+    return _headline(evidence) + (" (a false alarm)" if evidence.plan.aa and alarm else "")
+
+
+def _headline(evidence: Evidence) -> str:
     decision, plan = evidence.decision, evidence.plan
     one = decision.primary
     prefix = "A/A, no change to find: " if plan.aa else ""
@@ -53,9 +59,11 @@ def headline(evidence: Evidence) -> str:
     if decision.verdict in {Verdict.FASTER, Verdict.SLOWER}:
         return f"{prefix}{decision.outcome}: {ratio}, {_size(one)}; {tail}"
     if decision.verdict is Verdict.EQUIVALENT:
-        return f"{prefix}{decision.outcome}: {ratio}, within 1 ± {plan.margin:.1%}; {tail}"
-    found = f"finds {one.mde:.2%} or more; about {decision.needed} generations needed"
-    return f"{prefix}{decision.outcome}: {ratio}; {tail}, {found}"
+        return f"{prefix}{decision.outcome}: {ratio}, within 1 ± {percent(plan.margin, 1)}; {tail}"
+    found = "" if one.mde is None else f"; this plan finds {percent(one.mde)} or more"
+    if decision.needed is not None and decision.needed_for is not None:
+        found += f", {size(decision.needed_for, like=one.effect)} needs about {decision.needed} generations"
+    return f"{prefix}{decision.outcome}: {ratio}; {tail}{found}"
 
 
 def sections(evidence: Evidence) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -81,14 +89,16 @@ def _control(evidence: Evidence) -> tuple[str, ...]:
     elif not plan.control:
         lines.append("none in this plan")
     lines += [
-        f"base against base in this plan: {one.metric.key} {percent(one.control)}"
+        f"base against base in this plan: {one.metric.key} {signed(one.control)}"
         for one in (decision.primary, *decision.secondary)
         if one is not None and one.control is not None
     ]
     stored = evidence.history.get(plan.primary.key)
     records = () if stored is None else stored.without(plan.id).records
     if stored is not None and records and (spread := stored.without(plan.id).spread) is not None:
-        lines.append(f"stored: {len(records)} A/A experiments, spread of one generation {spread:.2%} (root mean square)")
+        lines.append(
+            f"stored: {count(len(records), 'A/A experiment')}, spread of one generation {percent(spread)} (root mean square)"
+        )
     else:
         lines.append("no earlier A/A experiment is stored for this workload, metric, device and mode")
     return tuple(lines)
@@ -115,7 +125,7 @@ def _method(evidence: Evidence) -> tuple[str, ...]:
     order = " ".join(slot.value[0].upper() for slot in plan.generations[0].order)
     mode = "all arms stay up for a generation" if plan.mode is Mode.LIVE else "every run is a fresh process"
     labels = "B base, P patched" + (", C control" if plan.control else "")
-    done = f"{complete} of {len(plan.generations)} generations, {counted_runs(plan)} runs planned"
+    done = f"{complete} of {count(len(plan.generations), 'generation')}, {counted_runs(plan)} runs planned"
     lines = [
         f"{plan.tier}, {plan.mode} mode ({mode}): {done}",
         f"order ({plan.ordering}; {labels}), first generation: {order}",

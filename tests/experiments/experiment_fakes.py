@@ -1,4 +1,4 @@
-"""Plans, samples and a backend that need no engine. `Machine` is a noise model with the effects that fool a naive comparison."""
+"""Plans, samples and a backend that need no engine, and a noise model with the effects that fool a naive comparison."""
 
 from __future__ import annotations
 

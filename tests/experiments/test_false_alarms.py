@@ -1,4 +1,4 @@
-"""How often the whole path, from samples to verdict, is wrong: seeded simulations with the effects that fool a naive comparison."""
+"""How often the whole path, from samples to verdict, is wrong: seeded simulations of what fools a naive comparison."""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ def test_both_runs_of_a_pair_have_one_seed_and_no_two_pairs_share_it():
         ({"aa": True, "control": True}, "is its own control"),
         ({"secondary": (TPOT,)}, "a metric is named twice: mean_tpot_ms, mean_tpot_ms"),
         ({"alpha": 0.5}, "alpha"),
+        ({"alpha": 0.01}, "6 generations give no p below 0.0312, so never 0.01 or less"),
     ],
 )
 def test_a_plan_that_cannot_give_an_answer_is_refused(options, message):

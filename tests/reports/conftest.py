@@ -1,8 +1,9 @@
-"""Reports are tested on the experiments' fakes."""
+"""Puts the fakes of this folder and of the experiments on the import path (pytest's importlib mode does not)."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "experiments"))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "experiments")]
