@@ -18,7 +18,7 @@ from harness.trees.repository import locked, repository, resolve
 from harness.trees.worktrees import changed_files, tree_of, worktree
 from harness.vocabulary import Engine, Source, TreeOrigin
 
-__all__ = ["user_tree"]
+__all__ = ["user_changes", "user_tree"]
 
 # A file that only a checkout of that engine has.
 MARKERS = {
@@ -64,7 +64,7 @@ def _checkout(pin: Pin, path: Path, tree: Tree) -> Tree:
     if Path(top).resolve() != path:
         raise TreeError(f"{path} is a folder inside the checkout {top}; give the checkout's own path")
     _check_engine(pin.engine, path)
-    return replace(tree, tip=tip, changes=_changes(path))
+    return replace(tree, tip=tip, changes=user_changes(path))
 
 
 def _check_engine(engine: Engine, path: Path) -> None:
@@ -75,7 +75,7 @@ def _check_engine(engine: Engine, path: Path) -> None:
     raise TreeError(f"{path} is not a checkout of {engine}: {looks}")
 
 
-def _changes(path: Path) -> str | None:
+def user_changes(path: Path) -> str | None:
     """Hash of what differs from HEAD: names, modes and contents, so that no diff setting matters. None when nothing does."""
     names = sorted(changed_files(path, user_config=True))
     if not names:
