@@ -66,8 +66,9 @@ def build_tip(repository: Path, base: str, patches: Sequence[Path]) -> str:
 def apply_series(worktree: Path, series: Series, pin: Pin) -> str:
     """Apply a series, after those it stands on, to the clean worktree's HEAD, and return the new tip's hash.
 
-    HEAD becomes detached. The tip is complete before the worktree is touched, so a patch that does not apply leaves it as it
-    was. Raises SeriesError, naming patch, file and hunk, and TreeError when the worktree has uncommitted changes.
+    The branch that HEAD is on moves along, as with git am. The tip is complete before the worktree is touched, so a patch that
+    does not apply leaves it as it was. Raises SeriesError, naming patch, file and hunk, and TreeError when the worktree has
+    uncommitted changes.
     """
     patches = stack_patches(series, pin.version)
     base = git(worktree, "rev-parse", "--verify", "HEAD^{commit}").stdout
@@ -81,7 +82,7 @@ def apply_series(worktree: Path, series: Series, pin: Pin) -> str:
         except SeriesError as error:
             raise SeriesError(f"{series.id} on {pin.name}: {error}\n{worktree} is as it was.") from error
         _move(here, base, tip)
-    git(worktree, "update-ref", "--no-deref", "-m", f"apply {series.id}", "HEAD", tip)
+    git(worktree, "update-ref", "-m", f"apply {series.id}", "HEAD", tip)
     return tip
 
 

@@ -13,7 +13,7 @@ from harness.series.model import DuplicateCheck, Series
 from harness.series.store import PATCH_GLOB, finish_export
 from harness.vocabulary import Engine, SeriesStatus
 
-__all__ = ["list_series", "parse_id", "patches_for", "read_series", "stack"]
+__all__ = ["list_series", "own_patches", "parse_id", "patches_for", "read_series", "stack"]
 
 FILE = "series.toml"
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -74,14 +74,17 @@ def patches_for(series: Series, pin: str) -> tuple[Path, ...]:
 
     Raises SeriesError when there are none yet.
     """
-    patches = series.patches
-    if pin in series.ports:
-        patches = _patch_files(series.directory / "ports" / pin)
+    patches = own_patches(series, pin) if pin in series.ports else series.patches
     if not patches:
         raise SeriesError(
-            f"{series.id} has no patches yet: commit in its editing tree, then run `python -m harness export {series.id}`"
+            f"{series.id} has no patches yet: commit in its work tree, then run `python -m harness export {series.id}`"
         )
     return patches
+
+
+def own_patches(series: Series, pin: str) -> tuple[Path, ...]:
+    """The patch files that an export for that pin would replace: those beside series.toml, or those of the port."""
+    return series.patches if pin == series.pin else _patch_files(series.directory / "ports" / pin)
 
 
 def _ids(root: Path) -> tuple[str, ...]:

@@ -264,12 +264,13 @@ def test_series_are_applied_after_those_they_stand_on(repo, series_of, pin):
     assert (repo.path / "engine/core.py").read_text() == numbered(80, _30="thirty", _31="thirty-one")
 
 
-def test_a_branch_stays_where_it_was(repo, series_of, pin):
+def test_the_branch_moves_along(repo, series_of, pin):
     base = one_change(repo)
     series = series_of(repo, base)
-    repo.git("checkout", "--quiet", "-B", "main", base)
-    apply_series(repo.path, series, pin)
-    assert repo.git("rev-parse", "main") == base
+    repo.git("checkout", "--quiet", "-B", "topic", base)
+    tip = apply_series(repo.path, series, pin)
+    assert repo.git("rev-parse", "topic") == tip
+    assert repo.git("symbolic-ref", "HEAD") == "refs/heads/topic"
 
 
 def test_a_tip_can_be_built_in_a_bare_repository(repo, series_of, tmp_path):
