@@ -129,7 +129,8 @@ def _tree_reason(path: Path) -> str | None:
         return f"it has uncommitted changes: {', '.join(changed[:5])}{' ...' if len(changed) > 5 else ''}"
     # The tip of a series is made again from its patches; other commits that no ref has would be lost.
     if not kept and not tip.startswith(path.name):
-        return f"it has commits of yours that no branch holds (HEAD is {tip[:12]}); export them, make a branch, or delete the folder by hand"
+        advice = "export them, make a branch, or delete the folder by hand"
+        return f"it has commits of yours that no branch holds (HEAD is {tip[:12]}); {advice}"
     return None
 
 
