@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
 from harness.errors import PinError
+from harness.fields import Fields, read_toml
 from harness.names import nearest
 from harness.pins.model import Archive, ArchiveKind, Pin, Runtime
 from harness.vocabulary import Device, Engine, PinRole
 
 __all__ = ["Pins", "archive_kind", "read_pins"]
 
-E = TypeVar("E", bound=StrEnum)
-
 SHA256 = re.compile(r"[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{7,40}")
+WHEEL = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9._+!-]+")
+LIST = re.compile(r"[A-Za-z0-9._-]+\.txt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +49,7 @@ class Pins:
 
 def read_pins(path: Path) -> Pins:
     """Raises PinError: no such file, not TOML (with the line), a field that is missing, malformed or unknown."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise PinError(f"{path} does not exist; it lists the pinned releases and comes with the checkout") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise PinError(f"{path} cannot be read: {error}") from error
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PinError(f"{path} is not valid TOML: {error}") from error
+    document = read_toml(path, PinError)
     pins: list[Pin] = []
     for key, versions in document.items():
         if key not in set(Engine):
@@ -80,135 +68,91 @@ def archive_kind(filename: str) -> ArchiveKind | None:
     return ArchiveKind.SDIST if filename.endswith(".tar.gz") else None
 
 
-class _Table:
-    """One table, read field by field."""
-
-    def __init__(self, place: str, table: object) -> None:
-        if not isinstance(table, dict):
-            raise PinError(f"{place} must be a table, found {table!r}")
-        self.place = place
-        self.rest: dict[str, Any] = dict(table)
-
-    def wrong(self, field: str, value: object, want: str) -> PinError:
-        return PinError(f"{self.place}: field {field!r} is malformed: it must be {want}, found {value!r}")
-
-    def take(self, field: str, want: str) -> Any:
-        if field not in self.rest:
-            raise PinError(f"{self.place}: field {field!r} is missing; it must be {want}")
-        return self.rest.pop(field)
-
-    def text(self, field: str, want: str, pattern: re.Pattern[str] | None = None) -> str:
-        value = self.take(field, want)
-        if not isinstance(value, str) or not value.strip() or (pattern and not pattern.fullmatch(value)):
-            raise self.wrong(field, value, want)
-        return value
-
-    def word(self, field: str, words: type[E]) -> E:
-        want = "one of " + ", ".join(words)
-        value = self.text(field, want)
-        if value not in set(words):
-            raise self.wrong(field, value, want)
-        return words(value)
-
-    def version(self, field: str) -> str:
-        value = self.text(field, "a version like 2.11.0")
-        if not _is_version(value):
-            raise self.wrong(field, value, "a version like 2.11.0")
-        return value
-
-    def finish(self) -> None:
-        if self.rest:
-            raise PinError(
-                f"{self.place}: unknown field(s) {', '.join(sorted(self.rest))}; see the comment at the top of the file"
-            )
-
-
 def _pin(path: Path, engine: Engine, version: str, raw: object) -> Pin:
-    place = f"{path}: pin {engine} {version}"
     # [vllm.0.24] is TOML for a table 24 in a table 0
     nested = isinstance(raw, dict) and "role" not in raw and bool(raw) and all(isinstance(one, dict) for one in raw.values())
     if nested or not _is_version(version):
         raise PinError(f'{path}: [{engine}.{version}] is not named for a version; write it in quotes, like [{engine}."0.24.0"]')
-    table = _Table(place, raw)
+    fields = Fields(f"{path}: pin {engine} {version}", raw, PinError)
     pin = Pin(
         engine=engine,
         version=version,
-        role=table.word("role", PinRole),
-        git_url=table.text("git", "the URL of the git repository"),
-        tag=table.text("tag", "the name of the release's tag"),
-        commit=table.text("commit", "7 to 40 hexadecimal digits", COMMIT) if "commit" in table.rest else None,
-        archive=_archive(place, table.take("archive", "a table with project, file and sha256")),
-        torch=table.version("torch"),
-        requires=_requires(table),
-        runtimes=_runtimes(table, place),
+        role=fields.choice("role", PinRole),
+        git_url=fields.text("git", "the URL of the git repository"),
+        tag=fields.text("tag", "the name of the release's tag"),
+        commit=fields.text("commit", "7 to 40 hexadecimal digits", pattern=COMMIT) if fields.has("commit") else None,
+        archive=_archive(fields.table("archive", "a table with project, file and sha256")),
+        torch=_version(fields, "torch"),
+        requires=_requires(fields),
+        runtimes=_runtimes(fields),
     )
-    table.finish()
+    fields.finish()
     return pin
 
 
-def _archive(place: str, raw: object) -> Archive:
-    table = _Table(f"{place}, archive", raw)
+def _archive(fields: Fields) -> Archive:
     want = "a file name that ends with .tar.gz or .whl"
-    filename = table.text("file", want)
+    filename = fields.text("file", want)
     kind = archive_kind(filename)
     if kind is None or "/" in filename:
-        raise table.wrong("file", filename, want)
+        raise fields.malformed("file", filename, want)
     prefix = ""
-    if "prefix" in table.rest:
+    if fields.has("prefix"):
         want = "a folder inside the repository that ends with /, like python/"
-        prefix = table.text("prefix", want)
-        parts = PurePosixPath(prefix).parts
-        if not prefix.endswith("/") or prefix.startswith("/") or ".." in parts or "\\" in prefix:
-            raise table.wrong("prefix", prefix, want)
+        prefix = fields.text("prefix", want)
+        if not prefix.endswith("/") or prefix.startswith("/") or ".." in PurePosixPath(prefix).parts or "\\" in prefix:
+            raise fields.malformed("prefix", prefix, want)
     archive = Archive(
-        project=table.text("project", "the project's name on the package index"),
+        project=fields.text("project", "the project's name on the package index"),
         filename=filename,
-        sha256=table.text("sha256", "64 hexadecimal digits", SHA256),
+        sha256=fields.text("sha256", "64 hexadecimal digits", pattern=SHA256),
         kind=kind,
         prefix=prefix,
     )
-    table.finish()
+    fields.finish()
     return archive
 
 
-def _requires(table: _Table) -> tuple[str, ...]:
+def _requires(fields: Fields) -> tuple[str, ...]:
     want = "a list of requirements like flashinfer-python==0.6.12"
-    value = table.take("requires", want)
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise table.wrong("requires", value, want)
-    for one in value:
+    requires = fields.texts("requires", want)
+    for one in requires:
         try:
             Requirement(one)
         except InvalidRequirement as error:
-            raise table.wrong("requires", one, f"{want} ({error})") from error
-    return tuple(value)
+            raise fields.malformed("requires", one, f"{want} ({error})") from error
+    return requires
 
 
-def _runtimes(table: _Table, place: str) -> tuple[Runtime, ...]:
-    raw = table.rest.pop("runtimes", [])
-    if not isinstance(raw, list):
-        raise table.wrong(
-            "runtimes", raw, "a list of tables, each with device, wheel, sha256, requirements, distribution, version"
-        )
-    runtimes = tuple(_runtime(f"{place}, runtime {number}", one) for number, one in enumerate(raw, start=1))
-    devices = [runtime.device for runtime in runtimes]
+def _runtimes(fields: Fields) -> tuple[Runtime, ...]:
+    if not fields.has("runtimes"):
+        return ()
+    runtimes = tuple(_runtime(one) for one in fields.tables("runtimes"))
+    devices = [str(runtime.device) for runtime in runtimes]
     if len(set(devices)) < len(devices):
-        raise table.wrong("runtimes", [str(one) for one in devices], "at most one for each device")
+        raise fields.malformed("runtimes", devices, "at most one for each device")
     return runtimes
 
 
-def _runtime(place: str, raw: Mapping[str, Any]) -> Runtime:
-    table = _Table(place, raw)
+def _runtime(fields: Fields) -> Runtime:
     runtime = Runtime(
-        device=table.word("device", Device),
-        wheel=table.text("wheel", "PROJECT==VERSION", re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9._+!-]+")),
-        sha256=table.text("sha256", "64 hexadecimal digits", SHA256),
-        requirements=table.text("requirements", "a file name in upstream/requirements", re.compile(r"[A-Za-z0-9._-]+\.txt")),
-        distribution=table.text("distribution", "the distribution's name"),
-        version=table.version("version"),
+        device=fields.choice("device", Device),
+        wheel=fields.text("wheel", "PROJECT==VERSION", pattern=WHEEL),
+        sha256=fields.text("sha256", "64 hexadecimal digits", pattern=SHA256),
+        requirements=fields.text("requirements", "a file name in upstream/requirements", pattern=LIST),
+        distribution=fields.text("distribution", "the distribution's name"),
+        version=_version(fields, "version"),
     )
-    table.finish()
+    fields.finish()
     return runtime
+
+
+def _version(fields: Fields, key: str) -> str:
+    want = "a version like 2.11.0"
+    value = fields.text(key, want)
+    if not _is_version(value):
+        raise fields.malformed(key, value, want)
+    return value
 
 
 def _one_of_each_role(path: Path, pins: list[Pin]) -> None:

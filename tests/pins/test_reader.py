@@ -105,12 +105,12 @@ def test_a_missing_field_is_named_with_file_and_pin(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["project", "file", "sha256"])
 def test_a_missing_field_of_the_archive_is_named(tmp_path, name):
-    assert f"pin vllm 1.0, archive: field '{name}' is missing" in complaint(changed(tmp_path, ("archive", name), None))
+    assert f"pin vllm 1.0: field 'archive.{name}' is missing" in complaint(changed(tmp_path, ("archive", name), None))
 
 
 @pytest.mark.parametrize("name", ["device", "wheel", "sha256", "requirements", "distribution", "version"])
 def test_a_missing_field_of_a_runtime_is_named(tmp_path, name):
-    assert f"pin vllm 1.0, runtime 1: field '{name}' is missing" in complaint(changed(tmp_path, ("runtimes", 0, name), None))
+    assert f"pin vllm 1.0: field 'runtimes[0].{name}' is missing" in complaint(changed(tmp_path, ("runtimes", 0, name), None))
 
 
 @pytest.mark.parametrize(
@@ -140,14 +140,14 @@ def test_a_missing_field_of_a_runtime_is_named(tmp_path, name):
 )
 def test_a_malformed_field_is_named_with_its_value(tmp_path, where, value):
     message = complaint(changed(tmp_path, where, value))
-    name = next(part for part in reversed(where) if isinstance(part, str))
-    assert f"field '{name}' is malformed: it must be" in message
-    assert "pin vllm 1.0" in message
+    name = ".".join(str(part) for part in where).replace(".0.", "[0].")
+    assert f"pin vllm 1.0: field '{name}' is malformed: got " in message
+    assert "it must be " in message
     assert "is missing" not in message
 
 
 def test_an_unknown_field_is_not_passed_over(tmp_path):
-    assert "pin vllm 1.0: unknown field(s) sha" in complaint(changed(tmp_path, ("sha",), "a"))
+    assert "pin vllm 1.0: unknown field 'sha'" in complaint(changed(tmp_path, ("sha",), "a"))
 
 
 def test_an_unknown_engine_offers_the_nearest(tmp_path):
