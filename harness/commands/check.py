@@ -36,6 +36,8 @@ def main(args: argparse.Namespace, context: Context) -> ExitCode:
 
     names = args.series or list_series(context.paths)
     findings = [finding for name in names for finding in _check(args, context, name)]
+    if not args.series:
+        findings += _left_over(context, names)
     for finding in findings:
         print(finding)
     errors = sum(finding.severity is Severity.ERROR for finding in findings)
@@ -62,6 +64,15 @@ def _check(args: argparse.Namespace, context: Context, name: str) -> Iterator[Fi
                 yield from _apply(args, context, series, pin)
     except UpkernelError as error:
         yield Finding(name, "series.toml", str(error))
+
+
+def _left_over(context: Context, names: tuple[str, ...]) -> Iterator[Finding]:
+    from harness.series.lock import read_lock  # noqa: PLC0415
+
+    for name in sorted({series for series, _, _ in read_lock(context.paths.lock_file).tips} - set(names)):
+        yield Finding(
+            name, "upstream/lock.toml", f"has a tip of it, but there is no such series; take the table [tip.{name!r}] out"
+        )
 
 
 def _apply(args: argparse.Namespace, context: Context, series: Series, pin: Pin) -> Iterator[Finding]:

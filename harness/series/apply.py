@@ -16,12 +16,8 @@ from harness.series.reader import patches_for, stack
 
 __all__ = ["apply_series", "build_tip", "stack_patches"]
 
-COMMITTER = {
-    "GIT_COMMITTER_NAME": "upkernel",
-    "GIT_COMMITTER_EMAIL": "upkernel@localhost",
-}
-# The recipe that gave the same tip in two clones at different times (git 2.39). Most settings are git's own defaults; they
-# are spelled out, because a default may change with the version of git.
+# The recipe that gave the same tip in two clones at different times (git 2.39); harness.git fixes the committer. Most settings
+# are git's own defaults; they are spelled out, because a default may change with the version of git.
 SETTINGS = (
     "commit.gpgSign=false",
     "core.autocrlf=false",
@@ -99,7 +95,7 @@ def _am(here: Isolated, path: Path, tip: str) -> str:
     while True:
         _materialise(here, patch, whole_tree=whole_tree)
         try:
-            here.git(*(word for setting in SETTINGS for word in ("-c", setting)), *AM, str(path.resolve()), env=COMMITTER)
+            here.git(*(word for setting in SETTINGS for word in ("-c", setting)), *AM, str(path.resolve()))
             break
         except GitCommandError as error:
             reasons = explain(here, patch, content, f"{error.stderr}\n{error.stdout}")
@@ -135,7 +131,11 @@ def _one_commit(here: Isolated, path: Path, patch: PatchText, before: str) -> st
 
 
 def _point(here: Isolated, worktree: Path, base: str) -> None:
-    """Make the isolated git directory work on a real worktree and its index."""
+    """Make the isolated git directory work on a real worktree and its index.
+
+    The engine's own attributes hold there, as they did when it was checked out.
+    """
+    (here.path / ".git" / "info" / "attributes").unlink()
     index = Path(worktree, git(worktree, "rev-parse", "--git-path", "index").stdout).resolve()
     here.git("update-ref", "--no-deref", "HEAD", base)
     here.environment.update(GIT_DIR=str(here.path / ".git"), GIT_WORK_TREE=str(worktree.resolve()), GIT_INDEX_FILE=str(index))

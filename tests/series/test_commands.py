@@ -222,6 +222,13 @@ def test_one_broken_series_does_not_hide_the_findings_of_others(started):
     assert "vllm/faster-core: to do: series.toml: why is empty" in out
 
 
+def test_a_locked_tip_of_a_series_that_is_gone_is_named(started):
+    shutil.rmtree(started.series("vllm/faster-core"))
+    code, out, _ = started.types("check")
+    assert code == 1
+    assert "vllm/faster-core: error: upstream/lock.toml: has a tip of it, but there is no such series" in out
+
+
 def test_an_unknown_series_is_an_error_with_the_nearest_name(started):
     for command in ("apply", "export", "check"):
         code, out, err = started.types(command, "vllm/faster-cor")

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness.series.apply import apply_series
+from harness.series.apply import apply_series, build_tip
 from harness.series.export import export_patches
 
 from .conftest import numbered
@@ -305,6 +305,22 @@ def test_hostile_settings_change_neither_tip_nor_files_nor_patches(repo, series,
     assert (repo.path / "engine/core.py").read_text().splitlines()[9] == "ten   "
     assert (repo.path / "windows.txt").read_bytes() == b"one\r\nTWO\r\nthree\r\n"
     assert os.access(repo.path / "tool.sh", os.X_OK)
+
+
+def test_attributes_of_the_engine_itself_convert_and_hide_nothing(repo, series_of, pin):
+    base = repo.commit("attributes", {".gitattributes": "*.py text eol=crlf -diff\nwindows.txt text\n*.md binary merge=ours\n"})
+    # the test's own plain git obeys them; what it puts into the commits is what counts
+    content = numbered(80, _30="thirty")
+    repo.commit("[Misc] Change\n\nText.", {"engine/core.py": content, "README.md": "# changed\n"})
+    series = series_of(repo, base)
+    assert b"\n+thirty\n" in series.patches[0].read_bytes()
+    assert b"\n+# changed\n" in series.patches[0].read_bytes()
+    tip = build_tip(repo.path, base, series.patches)
+    assert repo.git("show", f"{tip}:engine/core.py") + "\n" == content
+    # a checkout of a person's own stays one that the engine's attributes hold for
+    assert apply_series(repo.path, series, pin) == tip
+    assert (repo.path / "engine/core.py").read_bytes() == content.replace("\n", "\r\n").encode()
+    assert repo.git("status", "--porcelain") == ""
 
 
 def test_replaced_objects_are_not_looked_at(repo, series, pin):
