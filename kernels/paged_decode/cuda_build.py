@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 __all__ = ["DTYPES", "Build", "BuildError", "compile_library", "find_nvcc", "load"]
 
@@ -71,8 +72,8 @@ def find_nvcc() -> str | None:
 
 
 def _cache_dir() -> Path:
-    base = os.environ.get("UPKERNEL_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "upkernel")
-    return Path(base) / "paged_decode"
+    base = os.environ.get("UPKERNEL_CACHE")
+    return (Path(base) if base else Path.home() / ".cache" / "upkernel") / "paged_decode"
 
 
 def _key(build: Build, nvcc: str) -> str:
@@ -89,7 +90,7 @@ def compile_library(build: Build, verbose: bool = False) -> Path:
 
     Raises BuildError with nvcc's output.
     """
-    import tvm_ffi.libinfo
+    import tvm_ffi.libinfo  # noqa: PLC0415  only a machine that compiles needs it
 
     nvcc = find_nvcc()
     if nvcc is None:
@@ -100,7 +101,7 @@ def compile_library(build: Build, verbose: bool = False) -> Path:
     if target.exists():
         return target
     # One lock per specialisation: workers that start together wait for one compilation instead of repeating it.
-    with open(target.with_suffix(".lock"), "w") as lock:
+    with target.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.exists():
             return target
@@ -111,18 +112,18 @@ def compile_library(build: Build, verbose: bool = False) -> Path:
             out = Path(tmp) / "lib.so"
             cmd = [nvcc, *build.flags(), "-Xptxas", "-v", "-Xcompiler", "-fPIC", "-shared", *includes]
             cmd += [f"-L{lib}", "-ltvm_ffi", "-o", str(out), str(CSRC / "binding.cu")]
-            done = subprocess.run(cmd, capture_output=True, text=True)
+            done = subprocess.run(cmd, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise BuildError(f"{' '.join(cmd)}\n{done.stdout}{done.stderr}")
             target.with_suffix(".log").write_text(done.stderr)
-            os.replace(out, target)
+            out.replace(target)
         if verbose:
             print(f"compiled {build} in {time.monotonic() - start:.1f} s")
     return target
 
 
-def load(build: Build):
+def load(build: Build) -> Any:
     """The loaded module, with functions ``run``, ``scratch_bytes`` and ``smem_bytes``."""
-    import tvm_ffi
+    import tvm_ffi  # noqa: PLC0415
 
     return tvm_ffi.load_module(str(compile_library(build)))

@@ -17,18 +17,17 @@ _load = functools.cache(load)
 class CudaPagedDecode:
     """A loaded specialisation with its scratch memory.
 
-    The scratch belongs to one stream at a time: two launches that overlap would share partial results. It starts
-    zeroed and every launch leaves its counters zero, so it may be replayed from a CUDA graph any number of times.
+    The scratch belongs to one stream at a time: two launches that overlap would share partial results. It starts with
+    all bits set and every launch leaves it so, hence it may be replayed from a CUDA graph any number of times. Its size
+    does not depend on batch or lengths.
 
-    build: what to compile. batch, heads_kv, head_dim and group size the scratch; ``min_tiles`` is the smallest number
-    of KV tiles worth a block of its own; ``grid`` overrides SM count * blocks per SM.
+    build: what to compile. ``min_tiles`` is the smallest number of KV tiles worth a block of its own; ``grid`` overrides
+    SM count * blocks per SM; ``dependent`` launches with programmatic stream serialization.
     """
 
     def __init__(
         self,
         build: Build,
-        batch: int,
-        heads_kv: int,
         device: torch.device | str = "cuda",
         *,
         grid: int | None = None,
@@ -41,10 +40,11 @@ class CudaPagedDecode:
         self.grid = grid or sms * (build.blocks_per_sm or 1)
         self.min_tiles = min_tiles
         self.dependent = dependent
-        size = self.module.scratch_bytes(batch, heads_kv, build.group, self.grid)
-        self.scratch = torch.zeros(size, dtype=torch.uint8, device=device)
+        size = self.module.scratch_bytes(build.group, self.grid)
+        self.scratch = torch.full((size,), 255, dtype=torch.uint8, device=device)
+        self.trace: torch.Tensor | None = None  # int64 [grid, 16], written by builds with -DUPK_TRACE
 
-    def __call__(
+    def __call__(  # noqa: PLR0917  the order of the kernels' arguments
         self,
         q: torch.Tensor,
         k_cache: torch.Tensor,
@@ -93,5 +93,6 @@ class CudaPagedDecode:
             self.grid,
             self.min_tiles,
             self.dependent,
+            self.trace,
         )
         return out

@@ -17,7 +17,8 @@ __all__ = ["Case", "Inputs", "make_inputs"]
 @dataclass(frozen=True)
 class Case:
     """One problem. ``layout``: nhd (two tensors, as SGLang), hnd (heads before positions), vllm (K and V interleaved by
-    page in one tensor, so the page stride is twice the payload)."""
+    page in one tensor, so the page stride is twice the payload).
+    """
 
     lens: tuple[int, ...]
     heads_q: int = 32
@@ -89,7 +90,7 @@ def make_inputs(case: Case, seed: int = 0, device: str = "cuda", poison: bool = 
     else:
         k = _fill((total, page, heads, dim), case.kv_dtype, device, gen)
         v = _fill((total, page, heads, dim), case.kv_dtype, device, gen)
-    width = max(max(counts), 1) + 2
+    width = max(1, *counts) + 2
     table = torch.full((batch, width), 2**30 if poison else 0, dtype=torch.int32, device=device)
     at = 0
     for b, n in enumerate(counts):

@@ -82,10 +82,7 @@ def paged_decode_reference(
     for b, length in enumerate(lens):
         if length < 0:
             raise ValueError(f"seq_lens[{b}] is negative: {length}")
-        if starts is not None:
-            pages = block_table[starts[b] : starts[b + 1]]
-        else:
-            pages = block_table[b]
+        pages = block_table[starts[b] : starts[b + 1]] if starts is not None else block_table[b]
         sink = sinks.to(dtype) if sinks is not None else torch.full((heads_q,), -math.inf, dtype=dtype, device=q.device)
         if length == 0:
             lse[b] = sink

@@ -103,7 +103,8 @@ def pure_read(size: int, sets: int, replays: int = 12) -> dict:
         for unroll in (4, 8, 16):
             if unroll == 16 and threads * per_sm > 1024:
                 continue
-            timing = time_graph([lambda x=x: call(x, per_sm * sms, threads, unroll) for x in buffers], max(5, replays // 2))
+            calls = [functools.partial(call, x, per_sm * sms, threads, unroll) for x in buffers]
+            timing = time_graph(calls, max(5, replays // 2))
             if not best or timing.median_us < best["median_us"]:
                 best = {**timing.as_dict(), "blocks_per_sm": per_sm, "threads": threads, "unroll": unroll}
     return best

@@ -26,7 +26,7 @@ MIXED = (0, 1, 15, 16, 17, 31, 32, 33, 100, 257, 1000)
 def check(case: Case, q_scale: float = 1.0, grid: int | None = None, **options: object) -> None:
     x = make_inputs(case, seed=1)
     x.q.mul_(q_scale)
-    kernel = CudaPagedDecode(build_for(case), len(case.lens), case.heads_kv, grid=grid)
+    kernel = CudaPagedDecode(build_for(case), grid=grid)
     ref, ref_lse = paged_decode_reference(*x.args(), **options)
     for _ in range(2):  # the second launch meets the counters that the first one left
         x.out.fill_(math.nan)
@@ -115,7 +115,7 @@ def test_query_range_of_bf16_with_fp8_cache(size: float) -> None:
 def test_graph_replay_with_other_lengths() -> None:
     case = Case((500, 1200, 64, 3000), 32, 8)
     x, y = make_inputs(case, 1), make_inputs(Case((3000, 1, 700, 0), 32, 8), 2)
-    kernel = CudaPagedDecode(build_for(case), 4, 8)
+    kernel = CudaPagedDecode(build_for(case))
     width = max(x.table.shape[1], y.table.shape[1])
     table = torch.zeros(4, width, dtype=torch.int32, device="cuda")
     lens = torch.ones(4, dtype=torch.int32, device="cuda")
@@ -141,7 +141,7 @@ def test_indptr() -> None:
     counts = [-(-n // 16) for n in MIXED]
     flat = torch.cat([x.table[b, :n] for b, n in enumerate(counts)])
     indptr = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()], dtype=torch.int32, device="cuda")
-    kernel = CudaPagedDecode(build_for(Case(MIXED, 8, 2)), len(MIXED), 2)
+    kernel = CudaPagedDecode(build_for(Case(MIXED, 8, 2)))
     kernel(x.q, x.k, x.v, flat, x.lens, x.out, indptr=indptr, lse=x.lse, lse_base2=True)
     ref, lse = paged_decode_reference(x.q, x.k, x.v, flat, x.lens, indptr=indptr, lse_base2=True)
     assert relative_error(x.out, ref) < LIMIT[BF16, BF16]
@@ -160,7 +160,7 @@ def test_indptr() -> None:
 )
 def test_bad_input(change: object, message: str) -> None:
     x = make_inputs(Case(MIXED, 8, 2), 3)
-    kernel = CudaPagedDecode(build_for(Case(MIXED, 8, 2)), len(MIXED), 2)
+    kernel = CudaPagedDecode(build_for(Case(MIXED, 8, 2)))
     args = [*x.args(), x.out]
     change(args)
     with pytest.raises(ValueError, match=message):

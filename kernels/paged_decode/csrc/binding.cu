@@ -27,8 +27,8 @@ uint32_t units(const char* what, int64_t elements, int64_t elem_bytes) {
   return uint32_t(bytes / 16);
 }
 
-int64_t scratch_bytes(int64_t batch, int64_t heads_kv, int64_t group, int64_t grid) {
-  return int64_t(scratch_layout(int(batch), int(heads_kv), int(group), Instance::D, int(grid)).bytes);
+int64_t scratch_bytes(int64_t group, int64_t grid) {
+  return int64_t(scratch_layout(int(group), Instance::D, int(grid) * Instance::WARPS).bytes);
 }
 
 int64_t smem_bytes(int64_t group) { return Instance::smem_bytes(int(group)); }
@@ -37,7 +37,8 @@ int64_t smem_bytes(int64_t group) { return Instance::smem_bytes(int(group)); }
 void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<TensorView> indptr, TensorView lens,
          TensorView out, Optional<TensorView> lse, TensorView scratch, Optional<TensorView> k_scale,
          Optional<TensorView> v_scale, Optional<TensorView> sinks, double k_scale_f, double v_scale_f, double sm_scale,
-         double soft_cap, int64_t window, bool lse_base2, int64_t grid, int64_t min_tiles, bool dependent) {
+         double soft_cap, int64_t window, bool lse_base2, int64_t grid, int64_t min_tiles, bool dependent,
+         Optional<TensorView> trace) {
   constexpr int KB = Instance::KV8 ? 1 : 2;
   constexpr uint8_t qcode = Instance::Q == DType::kBF16 ? kDLBfloat : kDLFloat;
   constexpr uint8_t kcode = Instance::KV8 ? kDLUInt : Instance::KV == DType::kBF16 ? kDLBfloat : kDLFloat;
@@ -78,7 +79,7 @@ void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<Te
   } else {
     UPK_CHECK(table.ndim() == 2 && table.size(0) >= batch && (table.stride(1) == 1 || table.size(1) == 1))
         << "block_table must be [batch, pages] with contiguous rows";
-    p.table_stride = int(table.stride(0));
+    p.table_stride = int(table.stride(0)), p.table_width = int(table.size(1));
   }
   if (lse.has_value()) {
     UPK_CHECK(is(lse.value().dtype(), kDLFloat, 32) && lse.value().numel() == batch * heads_q) << "lse must be float32 [batch, heads]";
@@ -116,13 +117,13 @@ void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<Te
   p.k_scale = float(k_scale_f), p.v_scale = float(v_scale_f);
   p.sm_scale = float(sm_scale), p.soft_cap = float(soft_cap);
   p.lse_mult = lse_base2 ? 1.f : 0.69314718055994531f;
-  const ScratchLayout lay = scratch_layout(p.batch, p.heads_kv, p.group, Instance::D, int(grid));
+  const ScratchLayout lay = scratch_layout(p.group, Instance::D, int(grid) * Instance::WARPS);
   const int64_t have = scratch.numel() * scratch.dtype().bits / 8;
   UPK_CHECK(have >= int64_t(lay.bytes)) << "scratch has " << have << " bytes, needs " << lay.bytes;
   char* base = static_cast<char*>(scratch.data_ptr());
-  p.counters = reinterpret_cast<int32_t*>(base + lay.counters);
   p.part_ml = reinterpret_cast<float2*>(base + lay.part_ml);
   p.part_o = reinterpret_cast<float*>(base + lay.part_o);
+  if (trace.has_value()) p.trace = static_cast<long long*>(trace.value().data_ptr());
   if (batch == 0) return;
 
   auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(q.device().device_type, q.device().device_id));

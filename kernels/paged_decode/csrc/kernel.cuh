@@ -10,46 +10,90 @@
 namespace upkernel {
 namespace paged_decode {
 
+#ifdef UPK_TRACE
+#define UPK_MARK(k) \
+  if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * 16 + (k)] = clock64()
+#else
+#define UPK_MARK(k)
+#endif
+
+// Lengths, table and queries come from HBM when the cache is cold, and each is needed to find the next. The table does
+// not have to wait for the lengths if one guesses where this block will work, which equal lengths make exact: the block
+// asks L2 for the head of that table row (and the queries) before it knows any length. A wrong guess costs a few lines.
+template <class C>
+__device__ __forceinline__ void prefetch_metadata(const Params& p, int block, int grid) {
+  const int rows = p.batch * p.heads_kv;
+  const int row = rows <= grid ? block / (grid / rows) : int(unsigned(block) * unsigned(rows) / unsigned(grid));
+  if (row >= rows) return;
+  const int b = row / p.heads_kv, h = row % p.heads_kv;
+  const int i = threadIdx.x;
+  if (!p.indptr && i * 32 < p.table_width && (rows <= grid || i < 32))
+    ptx::prefetch_l2(p.block_table + int64_t(b) * p.table_stride + i * 32);
+  constexpr int LINES = C::D * 2 / 128;
+  if (i < p.group * LINES)
+    ptx::prefetch_l2(static_cast<const char*>(p.q) + (i % LINES) * 128 +
+                     2 * (b * p.q_stride_b + (h * p.group + i / LINES) * p.q_stride_h));
+}
+
 template <class C, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(C::THREADS, BLOCKS_PER_SM) paged_decode_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(1024) char smem[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  UPK_MARK(0);
   ptx::grid_launch_dependents();
+#ifndef UPK_NO_PREFETCH
+  if (threadIdx.x < p.batch && threadIdx.x % 32 == 0) ptx::prefetch_l2(p.seq_lens + threadIdx.x);
+  prefetch_metadata<C>(p, blockIdx.x, gridDim.x);
+#endif
   ptx::grid_dependency_wait();
 
-  const Share share = make_share<C::TOK>(p, blockIdx.x, gridDim.x, lane);
+  const int team_size = team_warps(p.batch * p.heads_kv, gridDim.x, C::WARPS);
+  Team team;
+  team.warps = team_size;
+  team.id = (blockIdx.x * C::WARPS + warp) / team_size;
+  team.rank = warp % team_size;
+  team.first = warp - team.rank;
+  const Share share = make_share<C::TOK>(p, team.id, gridDim.x * C::WARPS / team_size, lane);
   if (share.begin >= share.end) return;
+  UPK_MARK(1);
 
   const uint32_t ring = ptx::smem_addr(smem) + warp * C::STAGES * C::STAGE_BYTES;
   EpilogueSmem es;
   es.ml = reinterpret_cast<float*>(smem + C::RING_BYTES);
   es.o = es.ml + C::ML_FLOATS;
-  es.flag = reinterpret_cast<int*>(es.o + C::WARPS * p.group * C::RED_PITCH);
 
-  // Fill the ring. All table reads go out before the first copy needs one.
-  Loader<C> loader(p, share, warp, lane);
-  Fetch ahead;
-  {
-    Fetch f[C::STAGES];
-#pragma unroll
-    for (int i = 0; i < C::STAGES; ++i) f[i] = loader.next();
+  // Fill the ring. Not unrolled: instructions are cold at launch, and neighbouring tiles share table lines anyway.
+  Loader<C> loader(p, share, team.rank, team_size, lane);
+  Fetch ahead = loader.next();
+#pragma unroll 1
+  for (int i = 0; i < C::STAGES; ++i) {
+    const Fetch now = ahead;
     ahead = loader.next();
-#pragma unroll
-    for (int i = 0; i < C::STAGES; ++i) loader.issue(f[i], ring + i * C::STAGE_BYTES);
+    loader.issue(now, ring + i * C::STAGE_BYTES);
   }
+  UPK_MARK(2);
 
-  int f = share.begin + warp;  // this warp's next tile
+  int f = share.begin + team.rank;  // this warp's next tile
   uint32_t slot = ring;
   Row row{share.b, share.h, share.begin - share.t, 0};
-  Extent e = extent_of<C::TOK>(p, row.b);
+  Extent e = extent_of<C::TOK>(p, __ldg(p.seq_lens + row.b));
+  int merge_first = -1;  // first team of the row that this team must merge at the end
+  Query<C> query;
+  load_query<C>(query, p, row.b, row.h, lane);
+#pragma unroll 1
   for (int parity = 0;; parity ^= 1) {
     row.end = row.begin + e.count;
     const int stop = min(row.end, share.end);
     RowState<C> st;
-    load_query<C>(st, p, row.b, row.h, lane);
-    for (; f < stop; f += C::WARPS) {
+    start_row<C>(st, query, p, lane);
+    UPK_MARK(3);
+#pragma unroll 1
+    for (; f < stop; f += team_size) {
       ptx::cp_async_wait<C::STAGES - 1>();
       __syncwarp();  // the copies of the other lanes become visible
+#ifdef UPK_TRACE
+      if (f == share.begin) UPK_MARK(4);
+#endif
       float s[C::TM][C::NT][4];
       scores<C>(s, st, slot, lane);
       to_logits<C>(s, st, p, (e.first + f - row.begin) * C::TOK, e.lo, e.len, lane);
@@ -62,15 +106,26 @@ __global__ void __launch_bounds__(C::THREADS, BLOCKS_PER_SM) paged_decode_kernel
       slot += C::STAGE_BYTES;
       if (slot == ring + C::STAGES * C::STAGE_BYTES) slot = ring;
     }
-    finish_row<C>(st, p, share, row, es, parity, blockIdx.x, warp, lane);
-    if (row.end >= share.end) break;
-    row.begin = row.end;
-    if (++row.h == p.heads_kv) {
-      row.h = 0;
-      ++row.b;
-      e = extent_of<C::TOK>(p, row.b);
+    UPK_MARK(5);
+    const Row done = row;
+    const bool more = row.end < share.end;
+    if (more) {
+      row.begin = row.end;
+      if (++row.h == p.heads_kv) {
+        row.h = 0;
+        ++row.b;
+        e = extent_of<C::TOK>(p, __ldg(p.seq_lens + row.b));
+      }
+      load_query<C>(query, p, row.b, row.h, lane);  // arrives while the row before is being finished
     }
+    finish_row<C>(st, p, share, done, es, parity, team, lane);
+    UPK_MARK(6);
+    // Only the first row of a share can have begun in an earlier team.
+    if (done.begin < share.begin && done.end <= share.end) merge_first = share.owner_of(done.begin);
+    if (!more) break;
   }
+  if (merge_first >= 0) merge_parts<C>(p, team, lane, share.b, share.h, merge_first);
+  UPK_MARK(7);
 }
 
 // Launches on `stream`. `grid` is a host-side constant (SM count times blocks an SM). Returns the CUDA error, if any.

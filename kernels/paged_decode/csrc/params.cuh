@@ -24,10 +24,10 @@ struct Params {
   void* out;   // [batch, heads_q, D], dtype of q
   float* lse;  // null, or [batch, heads_q] contiguous
 
-  // Scratch, see scratch_layout().
-  int32_t* counters;  // [batch * heads_kv], zero before the first launch; every launch leaves zeros behind
-  float2* part_ml;    // [2 * grid, group]
-  float* part_o;      // [2 * grid, group, D]
+  // Scratch, see scratch_layout(). All bits set before the first launch; every launch leaves it so.
+  float2* part_ml;  // [2 * grid * warps, group]
+  float* part_o;    // [2 * grid * warps, group, D]
+  long long* trace;  // only with UPK_TRACE: [grid, 16] clock values
 
   int64_t q_stride_b, q_stride_h;  // elements
   int64_t o_stride_b, o_stride_h;  // elements
@@ -37,6 +37,7 @@ struct Params {
   int batch, heads_kv, group;
   int page_shift;    // log2(page size)
   int table_stride;  // entries
+  int table_width;   // entries of one row that exist
   int window;        // 0: none; else only the last `window` tokens count
   int min_tiles;     // smallest share of tiles worth a block of its own
   int scale_stride;
@@ -47,18 +48,17 @@ struct Params {
 };
 
 struct ScratchLayout {
-  size_t counters, part_ml, part_o, bytes;  // byte offsets and the total
+  size_t part_ml, part_o, bytes;  // byte offsets and the total
 };
 
-// Every block leaves at most two unfinished rows behind (the one it began in the middle and the one it could not
-// finish), hence two slots a block whatever the batch: 4.2 MB for 132 blocks, 16 heads, head_dim 256.
-inline ScratchLayout scratch_layout(int batch, int heads_kv, int group, int head_dim, int grid) {
+// A team (schedule.cuh) leaves at most two unfinished rows behind: the one it began in the middle and the one it could
+// not finish. Hence two slots a warp, whatever the batch: 35 MB for 132 blocks of 8 warps, 16 heads, head_dim 256.
+inline ScratchLayout scratch_layout(int group, int head_dim, int warps) {
   auto up = [](size_t x) { return (x + 255) / 256 * 256; };
   ScratchLayout s;
-  s.counters = 0;
-  s.part_ml = up(size_t(batch) * heads_kv * sizeof(int32_t));
-  s.part_o = s.part_ml + up(size_t(2) * grid * group * sizeof(float2));
-  s.bytes = s.part_o + up(size_t(2) * grid * group * head_dim * sizeof(float));
+  s.part_ml = 0;
+  s.part_o = up(size_t(2) * warps * group * sizeof(float2));
+  s.bytes = s.part_o + up(size_t(2) * warps * group * head_dim * sizeof(float));
   return s;
 }
 

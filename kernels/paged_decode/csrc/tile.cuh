@@ -20,11 +20,17 @@ struct RowState {
 
 constexpr float kNoMax = -1e30f;  // finite, so that differences never become NaN
 
+// Raw query fragments of a row, loaded ahead of time: this lane's column is head n*8 + g.
 template <class C>
-__device__ __forceinline__ void load_query(RowState<C>& st, const Params& p, int b, int h, int lane) {
+struct Query {
+  uint32_t x[C::KSTEPS][C::NT][2];
+  float k_scale;
+};
+
+template <class C>
+__device__ __forceinline__ void load_query(Query<C>& q, const Params& p, int b, int h, int lane) {
   const int g = lane >> 2, t = lane & 3;
-  const float k_scale = p.k_scale * (p.k_scale_ptr ? __ldg(p.k_scale_ptr + h * p.scale_stride) : 1.f);
-  const float base = p.sm_scale * k_scale * (p.soft_cap > 0.f ? 1.f / p.soft_cap : 1.4426950408889634f);
+  q.k_scale = p.k_scale_ptr ? __ldg(p.k_scale_ptr + h * p.scale_stride) : 1.f;
 #pragma unroll
   for (int n = 0; n < C::NT; ++n) {
     const int head = n * 8 + g;
@@ -38,15 +44,24 @@ __device__ __forceinline__ void load_query(RowState<C>& st, const Params& p, int
       uint32_t x = 0, y = 0;
       if (real) {
         if constexpr (C::KV8) {
-          uint2 two = *reinterpret_cast<const uint2*>(src + 2 * (16 * j + 4 * t));
+          const uint2 two = *reinterpret_cast<const uint2*>(src + 2 * (16 * j + 4 * t));
           x = two.x, y = two.y;
         } else {
           x = *reinterpret_cast<const uint32_t*>(src + 2 * (16 * j + 2 * t));
           y = *reinterpret_cast<const uint32_t*>(src + 2 * (16 * j + 2 * t + 8));
         }
       }
-      st.q[j][n][0] = x, st.q[j][n][1] = y;
+      q.x[j][n][0] = x, q.x[j][n][1] = y;
     }
+  }
+}
+
+template <class C>
+__device__ __forceinline__ void start_row(RowState<C>& st, const Query<C>& q, const Params& p, int lane) {
+  const int t = lane & 3;
+  const float base = p.sm_scale * p.k_scale * q.k_scale * (p.soft_cap > 0.f ? 1.f / p.soft_cap : 1.4426950408889634f);
+#pragma unroll
+  for (int n = 0; n < C::NT; ++n) {
     float back = 1.f;  // of head n*8 + g
     if constexpr (C::RESCALE_Q) {
       float amax = 0.f;
@@ -54,22 +69,27 @@ __device__ __forceinline__ void load_query(RowState<C>& st, const Params& p, int
       for (int j = 0; j < C::KSTEPS; ++j)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          float2 f = ptx::unpack(typename C::QType{}, st.q[j][n][i]);
+          const float2 f = ptx::unpack(typename C::QType{}, q.x[j][n][i]);
           amax = fmaxf(amax, fmaxf(fabsf(f.x), fabsf(f.y)));
         }
       amax = fmaxf(amax, __shfl_xor_sync(kFull, amax, 1));
       amax = fmaxf(amax, __shfl_xor_sync(kFull, amax, 2));
       // 2^e <= amax < 2^(e+1), read from the exponent field; kept where both 2^e and 2^-e are normal floats.
-      int e = min(max(int(__float_as_uint(amax) >> 23), 1), 253);
+      const int e = min(max(int(__float_as_uint(amax) >> 23), 1), 253);
       back = __uint_as_float(unsigned(e) << 23);
-      float inv = __uint_as_float(unsigned(254 - e) << 23);
+      const float inv = __uint_as_float(unsigned(254 - e) << 23);
 #pragma unroll
       for (int j = 0; j < C::KSTEPS; ++j)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          float2 f = ptx::unpack(typename C::QType{}, st.q[j][n][i]);
+          const float2 f = ptx::unpack(typename C::QType{}, q.x[j][n][i]);
           st.q[j][n][i] = ptx::pack(typename C::MmaType{}, f.x * inv, f.y * inv);
         }
+    } else {
+#pragma unroll
+      for (int j = 0; j < C::KSTEPS; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) st.q[j][n][i] = q.x[j][n][i];
     }
     st.scale[n][0] = base * __shfl_sync(kFull, back, 8 * t);
     st.scale[n][1] = base * __shfl_sync(kFull, back, 8 * t + 4);
