@@ -1,0 +1,226 @@
+"""One bench session from the request to the report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from harness.arms.compare import Cause, differences
+from harness.arms.model import Arm
+from harness.arms.resolve import BASE, arm_for
+from harness.bench.costs import known_costs
+from harness.bench.request import BenchRequest
+from harness.context import Context
+from harness.errors import ArmError, RunError, UsageError
+from harness.experiments import calibration
+from harness.experiments.execute import execute
+from harness.experiments.machine import read_machine
+from harness.experiments.plan import ArmIdentity, Plan, make_plan
+from harness.experiments.store import ExperimentStore, check_arms
+from harness.experiments.verdict import decide
+from harness.names import nearest
+from harness.pins.model import Pin
+from harness.pins.reader import read_pins
+from harness.reports.evidence import Evidence, build_evidence, write_evidence
+from harness.reports.markdown import render_markdown
+from harness.runs.model import Backend
+from harness.series.reader import list_series, read_series
+from harness.vocabulary import Engine, ExitCode, Mode, Slot, Tier
+from harness.workloads.model import EngineWorkload, Script
+from harness.workloads.reader import read_workload
+
+__all__ = ["BackendMaker", "Inputs", "exit_code", "inputs_of", "keep_evidence", "make_arms", "plan_of", "resume", "run_new"]
+
+# Makes the engine's backend for these arms, with the context for paths and progress.
+BackendMaker = Callable[[Context, Mapping[Slot, Arm], EngineWorkload, Mode], Backend]
+
+NOT_MADE = "not made yet"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a request means: the pin, the workload and the mode."""
+
+    pin: Pin
+    workload: EngineWorkload
+    mode: Mode
+
+
+def inputs_of(context: Context, engine: Engine, request: BenchRequest, *, default_workload: str) -> Inputs:
+    """Read pin and workload; the series' first workload where none is named. Makes nothing yet."""
+    pin = read_pins(context.paths.pins_file).find(engine, request.pin)
+    series = is_series(context, request.patched)
+    if request.keep and not series:
+        raise UsageError(f"--keep stores evidence with a series, and {request.patched!r} is none")
+    name = request.workload
+    if name is None:
+        workloads = read_series(context.paths, request.patched).workloads if series else ()
+        name = workloads[0] if workloads else default_workload
+    workload = read_workload(context.paths, name, request.model)
+    if workload.engine is not engine:
+        raise UsageError(f"workload {name} is for {workload.engine}, this session runs {engine}")
+    if request.device not in workload.devices:
+        raise UsageError(
+            f"workload {name} is for {', '.join(workload.devices)}, not for {request.device}; choose another with --workload"
+        )
+    mode = request.mode or (Mode.LIVE if workload.script is Script.SERVE else Mode.PROCESS)
+    if mode is Mode.LIVE and workload.script is not Script.SERVE:
+        raise UsageError(f"workload {name} runs a script that ends, so it has no live mode; use --mode process")
+    return Inputs(pin, workload, mode)
+
+
+def is_series(context: Context, what: str) -> bool:
+    """Whether it names a series of this checkout. Raises UsageError for what looks like one and is none."""
+    known = list_series(context.paths)
+    if what in known:
+        return True
+    engine, _, rest = what.partition("/")
+    if engine in set(Engine) and rest and not Path(what).expanduser().exists():
+        raise UsageError(f"there is no series {what!r}. {nearest(what, known)} A path of your own must exist.")
+    return False
+
+
+def make_arms(context: Context, request: BenchRequest, pin: Pin) -> dict[Slot, Arm]:
+    """The arms of every slot that may run. Each has a name of its own, so caches of its own, like two arms of a series have.
+
+    Raises ArmError when base and patched differ in anything but what is measured.
+    """
+    patched = BASE if request.aa else request.patched
+    named = {Slot.BASE: (BASE, BASE), Slot.PATCHED: (patched, "base again" if request.aa else patched)}
+    if request.tier is Tier.CONFIRM and not request.aa:
+        named[Slot.CONTROL] = (BASE, "control")
+    arms = {
+        slot: arm_for(context.paths, pin, what, request.device, context.progress, mirror=request.mirror, name=name)
+        for slot, (what, name) in named.items()
+    }
+    unexplained = [one for one in differences(arms[Slot.BASE], arms[Slot.PATCHED]) if one.cause is Cause.OTHER]
+    if unexplained:
+        listed = "".join(f"\n  {one.kind} {one.name}: {one.a} / {one.b}" for one in unexplained[:10])
+        raise ArmError(
+            f"the two arms differ in {len(unexplained)} thing(s) that {patched} does not explain, so a measured difference "
+            f"would mean nothing:{listed}\nList all with: nox -s arms -- {BASE} {patched}"
+        )
+    return arms
+
+
+def plan_of(context: Context, request: BenchRequest, inputs: Inputs, arms: Mapping[Slot, Arm] | None, seed: int) -> Plan:
+    """The plan; without arms (dry run) their digests are placeholders."""
+    costs = known_costs(context.paths, f"{inputs.workload.engine}/{inputs.workload.name}", inputs.mode)
+
+    def identity(slot: Slot, what: str) -> ArmIdentity:
+        return ArmIdentity(what, NOT_MADE, f"{NOT_MADE}: {what}") if arms is None else _identity(arms[slot], what)
+
+    return make_plan(
+        tier=request.tier,
+        mode=inputs.mode,
+        workload=f"{inputs.workload.engine}/{inputs.workload.name}",
+        workload_digest=inputs.workload.digest,
+        device=read_machine().fingerprint,
+        base=identity(Slot.BASE, BASE),
+        patched=identity(Slot.PATCHED, BASE if request.aa else request.patched),
+        primary=inputs.workload.primary,
+        secondary=inputs.workload.secondary,
+        warmup_runs=inputs.workload.warmup_runs,
+        generations=request.generations,
+        blocks=request.blocks,
+        aa=request.aa,
+        start_seconds=costs.start_seconds,
+        run_seconds=costs.run_seconds,
+        seed=seed,
+    )
+
+
+def run_new(context: Context, request: BenchRequest, inputs: Inputs, maker: BackendMaker) -> Iterator[Evidence]:
+    """Make `request.repeat` experiments, giving each one's evidence as it ends; each has its own seed, so its own prompts."""
+    arms = make_arms(context, request, inputs.pin)
+    for number in range(request.repeat):
+        plan = plan_of(context, request, inputs, arms, request.seed + number)
+        if request.repeat > 1:
+            context.progress.say(f"experiment {number + 1} of {request.repeat}: {plan.id}")
+        with _device(context), ExperimentStore.create(context.paths, plan) as store:
+            evidence = _measure(context, store, inputs, arms, maker)
+        yield evidence
+
+
+def resume(context: Context, request: BenchRequest, engine: Engine, maker: BackendMaker) -> Evidence:
+    """Go on with a stopped experiment. Raises PlanError when an arm or the workload is no longer what was planned."""
+    if request.resume is None:
+        raise UsageError("nothing to resume: give the experiment's id")
+    with _device(context), ExperimentStore.resume(context.paths, request.resume) as store:
+        plan = store.plan
+        asked = dataclasses.replace(
+            request,
+            workload=plan.workload,
+            mode=plan.mode,
+            tier=plan.tier,
+            aa=plan.aa,
+            patched=request.patched if plan.aa else plan.arms[Slot.PATCHED].what,
+        )
+        inputs = inputs_of(context, engine, asked, default_workload=plan.workload)
+        if inputs.workload.digest != plan.workload_digest:
+            raise UsageError(
+                f"workload {plan.workload} changed since experiment {plan.id} was planned (sha256 "
+                f"{plan.workload_digest[:12]}, now {inputs.workload.digest[:12]}); start a new experiment"
+            )
+        arms = make_arms(context, asked, inputs.pin)
+        check_arms(plan, {slot: _identity(arm, plan.arms[slot].what) for slot, arm in arms.items() if slot in plan.arms})
+        return _measure(context, store, inputs, arms, maker)
+
+
+def _measure(
+    context: Context, store: ExperimentStore, inputs: Inputs, arms: Mapping[Slot, Arm], maker: BackendMaker
+) -> Evidence:
+    plan = store.plan
+    slots = {slot: arms[slot] for slot in plan.arms}
+    context.progress.say(f"experiment {plan.id}, plan sha256 {plan.digest[:12]}, in {store.folder}")
+    samples = execute(plan, maker(context, slots, inputs.workload, plan.mode), store, context.progress)
+    history = {key: one.without(plan.id) for key, one in calibration.load_all(context.paths, plan).items()}
+    decision = decide(plan, samples, history)
+    evidence = build_evidence(plan, samples, decision, machine=read_machine(), arms=slots, history=history)
+    write_evidence(store.folder / "evidence.json", evidence)
+    (store.folder / "report.md").write_text(render_markdown(evidence), encoding="utf-8")
+    if not decision.is_void:
+        calibration.record_experiment(context.paths, plan, samples)
+    return evidence
+
+
+def _identity(arm: Arm, what: str) -> ArmIdentity:
+    return ArmIdentity(what, arm.trees[0].tip, arm.digest)
+
+
+def keep_evidence(context: Context, evidence: Evidence) -> tuple[Path, ...]:
+    """Copy evidence and report into the folder of the series that was measured."""
+    folder = context.paths.patches / evidence.plan.arms[Slot.PATCHED].what / "evidence"
+    folder.mkdir(exist_ok=True)
+    stem = f"{evidence.plan.workload.partition('/')[2]}-{evidence.plan.tier}-{evidence.plan.created[:10]}"
+    files = (folder / f"{stem}.json", folder / f"{stem}.md")
+    write_evidence(files[0], evidence)
+    files[1].write_text(render_markdown(evidence), encoding="utf-8")
+    return files
+
+
+def exit_code(evidence: Evidence, fail_on: frozenset[str]) -> ExitCode:
+    """The decision's own code, or ERROR for a result that --fail-on names."""
+    outcome = str(evidence.decision.outcome).replace(" ", "-")
+    return ExitCode.ERROR if outcome in fail_on else evidence.decision.exit_code
+
+
+@contextmanager
+def _device(context: Context) -> Iterator[None]:
+    """One experiment at a time on this machine. Raises RunError when another one runs."""
+    context.paths.state.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(context.paths.state / "device.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise RunError(
+            "another experiment is running on this machine, and each would disturb the other. Wait until it has ended."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,214 @@
+"""A bench session from request to report, with the real plans, stores and statistics, and a backend that needs no engine."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+from pathlib import Path
+
+import pytest
+from experiment_fakes import TPOT, FakeBackend, steady
+from report_fakes import arm
+
+from harness.arms.compare import Cause, Difference, DifferenceKind
+from harness.bench import experiment
+from harness.bench.command import run_bench
+from harness.bench.request import add_arguments, request_of
+from harness.context import Context
+from harness.errors import ArmError, EvidenceError, PlanError, RunError, UsageError
+from harness.experiments import calibration
+from harness.experiments.store import experiments, read_experiment
+from harness.paths import Paths
+from harness.progress import Progress
+from harness.reports.evidence import read_evidence
+from harness.runs.model import RunResult
+from harness.vocabulary import Engine, ExitCode, Outcome, Slot, Tier, TreeOrigin
+
+ROOT = Path(__file__).resolve().parents[2]
+SERIES = "vllm/penalties-bin-counts"
+
+
+@pytest.fixture
+def context(tmp_path):
+    """A copy of what is read from the checkout, with a state folder of its own."""
+    for name in ("upstream", "workloads", "patches"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("state", "evidence"))
+    return Context(Paths(root=tmp_path, state=tmp_path / "state"), Progress(quiet=True))
+
+
+@pytest.fixture(autouse=True)
+def arms(monkeypatch):
+    """Arms that are names only, by what they were asked to be."""
+    made = {}
+
+    def arm_for(_paths, _pin, what, _device, _progress, *, mirror, name):
+        origin = TreeOrigin.BASE if what == "base" else TreeOrigin.SERIES
+        letter = "a" if what == "base" else "b"
+        made[name] = dataclasses.replace(arm(letter * 40, origin, what, letter * 64), name=name)
+        return made[name]
+
+    monkeypatch.setattr(experiment, "arm_for", arm_for)
+    monkeypatch.setattr(experiment, "differences", lambda _a, _b: ())
+    return made
+
+
+def bench(context, backend, *words):
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, default_series=SERIES)
+    request = request_of(parser.parse_args(words))
+    return run_bench(context, Engine.VLLM, request, lambda *_: backend, default_workload="vllm/penalties-serve")
+
+
+def test_a_screen_finds_a_tenth_and_never_says_faster(context, capsys):
+    backend = FakeBackend()
+    assert bench(context, backend) is ExitCode.OK
+    printed = capsys.readouterr().out
+    assert "worth confirming" in printed.splitlines()[0]
+    assert "faster" not in printed.replace("never says faster", "")
+    (name,) = experiments(context.paths)
+    evidence = read_evidence(context.paths.experiments / name / "evidence.json")
+    assert evidence.decision.primary.ratio == pytest.approx(30 / 33, rel=2e-3)
+    assert "worth confirming" in (context.paths.experiments / name / "report.md").read_text()
+
+
+def test_a_confirm_says_faster_and_its_control_is_stored_as_a_a_record(context, capsys, arms):
+    assert bench(context, FakeBackend(), "--confirm") is ExitCode.OK
+    assert "faster" in capsys.readouterr().out.splitlines()[0]
+    assert set(arms) == {"base", SERIES, "control"}, "each arm has caches of its own"
+    (name,) = experiments(context.paths)
+    plan, samples = read_experiment(context.paths, name)
+    assert {one.slot for one in samples} == {Slot.BASE, Slot.PATCHED, Slot.CONTROL}
+    (record,) = calibration.load(context.paths, plan, TPOT.key).records
+    assert (record.experiment, record.tier) == (plan.id, Tier.CONFIRM)
+    assert abs(record.ratio) < 0.01
+
+
+def test_a_a_runs_base_twice_counts_its_outcomes_and_keeps_the_noise(context, capsys):
+    flat = FakeBackend(result=lambda request: RunResult(Outcome.OK, {TPOT.key: 33.0 + 0.001 * (request.seed % 10)}))
+    assert bench(context, flat, "--aa", "--repeat", "3") is ExitCode.OK
+    assert capsys.readouterr().out.splitlines()[-1] == "3 experiments: 3 no sign"
+    assert len({one.seed for one in flat.requests if one.position == 1}) == 3, "each has its own prompts"
+    plan, _ = read_experiment(context.paths, experiments(context.paths)[-1])
+    assert plan.aa
+    assert len(calibration.load(context.paths, plan, TPOT.key).records) == 3
+
+
+def test_slower_is_10_and_fails_only_when_asked(context):
+    slow = FakeBackend(result=lambda request: RunResult(Outcome.OK, {TPOT.key: 40.0 if request.slot is Slot.PATCHED else 33.0}))
+    assert bench(context, slow, "--confirm") is ExitCode.SLOWER
+    assert bench(context, slow, "--confirm", "--seed", "1", "--fail-on", "slower") is ExitCode.ERROR
+
+
+def test_a_crash_is_void_with_its_reason_and_is_no_a_a_record(context, capsys):
+    def crash(request):
+        return RunResult(Outcome.CRASHED, detail="exit code 7") if request.slot is Slot.PATCHED else steady(request)
+
+    assert bench(context, FakeBackend(result=crash), "--confirm") is ExitCode.VOID
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("void")
+    assert "patched" in first
+    assert not context.paths.calibration.exists()
+
+
+def test_a_dry_run_makes_nothing(context, capsys):
+    backend = FakeBackend()
+    assert bench(context, backend, "--confirm", "--dry-run") is ExitCode.OK
+    printed = capsys.readouterr().out
+    assert "6 generations" in printed
+    assert "B P P B" in printed
+    assert backend.requests == []
+    assert not context.paths.state.exists()
+
+
+def test_the_next_plan_knows_what_the_last_one_took(context, capsys):
+    timed = FakeBackend(result=lambda request: dataclasses.replace(steady(request), seconds=10.0))
+    bench(context, timed)
+    capsys.readouterr()
+    bench(context, timed, "--dry-run")
+    assert "about 1 min 40 s" in capsys.readouterr().out, "8 runs and 2 warm-ups of 10 s"
+
+
+def test_interrupt_then_resume_keeps_what_was_finished(context, capsys):
+    def interrupted(request):
+        if request.generation == 3 and request.position == 2:
+            raise KeyboardInterrupt
+        return steady(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        bench(context, FakeBackend(result=interrupted), "--confirm")
+    (name,) = experiments(context.paths)
+    again = FakeBackend()
+    assert bench(context, again, "--resume", name) is ExitCode.OK
+    assert "faster" in capsys.readouterr().out.splitlines()[0]
+    assert again.opened == [3, 4, 5, 6]
+
+
+def test_resume_refuses_a_workload_that_changed(context):
+    bench(context, FakeBackend())
+    (name,) = experiments(context.paths)
+    file = context.paths.workloads / "vllm" / "penalties-serve.toml"
+    file.write_text(file.read_text().replace("warmup_runs = 1", "warmup_runs = 2"))
+    with pytest.raises(UsageError, match="changed since experiment"):
+        bench(context, FakeBackend(), "--resume", name)
+
+
+def test_resume_refuses_an_arm_that_changed(context, monkeypatch):
+    bench(context, FakeBackend())
+    (name,) = experiments(context.paths)
+    monkeypatch.setattr(experiment, "arm_for", lambda *_, **_k: arm("c" * 40, TreeOrigin.BASE, "base", "c" * 64))
+    with pytest.raises(PlanError, match="is not what was planned"):
+        bench(context, FakeBackend(), "--resume", name)
+
+
+def test_resume_of_an_unknown_experiment_offers_the_nearest(context):
+    bench(context, FakeBackend())
+    (name,) = experiments(context.paths)
+    with pytest.raises(EvidenceError, match=f"Did you mean '{name}'"):
+        bench(context, FakeBackend(), "--resume", name[:-1])
+
+
+def test_arms_that_differ_in_more_than_the_series_are_refused(context, monkeypatch):
+    stray = Difference(DifferenceKind.PACKAGE, "numpy", "2.2.6", "2.4.6", Cause.OTHER)
+    own = Difference(DifferenceKind.TREE_FILE, "vllm/a.py", "1" * 12, "2" * 12, Cause.SERIES)
+    monkeypatch.setattr(experiment, "differences", lambda _a, _b: (own, stray))
+    backend = FakeBackend()
+    with pytest.raises(ArmError, match=r"differ in 1 thing.*\n  package numpy: 2.2.6 / 2.4.6"):
+        bench(context, backend)
+    assert backend.requests == []
+
+
+def test_two_experiments_at_once_are_refused(context):
+    def second(request):
+        with pytest.raises(RunError, match="another experiment is running"):
+            bench(context, FakeBackend(), "--seed", "5")
+        return steady(request)
+
+    assert bench(context, FakeBackend(result=second)) is ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "says"),
+    [
+        (("--patched", "vllm/penalties-bin-count"), UsageError, "Did you mean 'vllm/penalties-bin-counts'"),
+        (("--workload", "vllm/penalties-serv"), Exception, "vllm/penalties-serve"),
+        (("--pin", "0.24"), Exception, "0.24.0"),
+        (("--device", "cuda"), UsageError, "is for cpu, not for cuda"),
+    ],
+)
+def test_wrong_names_cost_nothing_and_offer_the_nearest(context, words, error, says):
+    with pytest.raises(error, match=says):
+        bench(context, FakeBackend(), *words)
+    assert not context.paths.state.exists()
+
+
+def test_keep_puts_evidence_beside_the_series(context):
+    assert bench(context, FakeBackend(), "--confirm", "--keep") is ExitCode.OK
+    (file,) = (context.paths.patches / SERIES / "evidence").glob("*.json")
+    assert read_evidence(file).decision.verdict == "faster"
+    assert file.with_suffix(".md").read_text().startswith("**faster**")
+
+
+def test_keep_refuses_a_checkout_that_is_no_series(context, tmp_path):
+    with pytest.raises(UsageError, match="is none"):
+        bench(context, FakeBackend(), "--patched", str(tmp_path), "--keep", "--workload", "vllm/penalties-serve")
