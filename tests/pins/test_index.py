@@ -116,9 +116,10 @@ def test_a_password_in_the_index_url_is_not_shown(settings_for):
     assert "secret" not in str(caught.value)
 
 
-def test_an_unknown_project_is_told_from_a_dead_network(demo, settings_for):
+def test_an_unknown_project_is_told_from_a_dead_network(demo, settings_for, caplog):
     with pytest.raises(PinError, match="404"):
         find("nothing", settings=settings_for(demo.url))
+    assert caplog.text == ""  # said once, by us
 
 
 def test_one_dead_index_hides_no_other(demo, settings_for):

@@ -110,9 +110,10 @@ def wheel():
 
 @pytest.fixture
 def upstream(tmp_path):
-    """Version 1.0, tagged; the second commit on main is not."""
+    """A commit before version 1.0, that version, tagged, and one after it on main."""
     repository = Upstream(tmp_path / "upstream")
-    repository.commit({"vllm/__init__.py": "", "vllm/core.py": "one\n"}, "first")
+    repository.commit({"vllm/__init__.py": "", "vllm/core.py": "zero\n"}, "before")
+    repository.commit({"vllm/core.py": "one\n"}, "first")
     repository.git("tag", "--annotate", "--message", "1.0", "v1.0")
     repository.commit({"vllm/core.py": "two\n"}, "second")
     return repository

@@ -129,6 +129,7 @@ def test_git_comes_first_and_the_commit_is_whole_without_its_history(paths, repo
     base = ensure_base(paths, pin, progress)
     assert base == Base(upstream.git("rev-parse", "v1.0^{commit}"), Source.GIT)
     assert listing(repo, base.commit)["vllm/core.py"] == ("100644", b"one\n")
+    assert git(repo, "rev-list", "--count", base.commit).stdout == "1"
 
 
 def test_a_git_source_that_does_not_answer_is_reported_and_the_archive_used(paths, progress, pin_for, said):
