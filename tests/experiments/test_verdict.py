@@ -109,6 +109,15 @@ def test_a_p_that_is_too_large_is_no_verdict_even_with_a_large_effect():
     assert decision.verdict is Verdict.INCONCLUSIVE
 
 
+def test_an_interval_that_leaves_out_one_with_a_p_above_alpha_is_no_verdict():
+    # One value of the other sign: p is 4/64, while the t interval is far from 1.
+    plan = plan_of(control=False)
+    decision = decide(plan, samples_of(plan, values(1.0, noise=(-0.02, -0.021, -0.019, -0.02, -0.02, 0.001))))
+    assert decision.primary.p == 4 / 64
+    assert decision.primary.high < 1
+    assert decision.verdict is Verdict.INCONCLUSIVE
+
+
 def test_the_smallest_p_with_an_interval_that_includes_one_is_no_verdict():
     # Six values of one sign, one of them far out: p is 2/64, the t interval still includes 1.
     plan = plan_of(control=False)
