@@ -20,7 +20,7 @@ from harness.vocabulary import Engine
 
 __all__ = ["LOCK_WAIT", "REFS", "has_commit", "locked", "repository", "resolve"]
 
-LOCK_WAIT = 10.0  # seconds that a second process waits before it gives up with a message
+LOCK_WAIT = 60.0  # seconds that a second process waits, having said so; the longest import takes less
 
 # Where the harness keeps the commits it made or fetched, so that no gc takes them.
 REFS = "refs/upkernel"

@@ -120,7 +120,8 @@ def _make(paths: Paths, engine: Engine, commit: str, path: Path, progress: Progr
     repo = repository(paths, engine)
     prune(paths, engine)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    # named for the process: the git of one that was killed may still be writing into its own
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
     with progress.step(f"{engine} {path.name}: making the tree"):
         try:
             git(repo, "worktree", "add", "--quiet", "--detach", str(temporary), commit)
@@ -136,7 +137,7 @@ def prune(paths: Paths, engine: Engine) -> None:
     """Clear away half-made trees of killed processes, and git's records of trees that are gone. Call with the lock held."""
     folder = paths.trees / engine
     for half in folder.glob(f"{TEMPORARY}*"):
-        shutil.rmtree(half)
+        shutil.rmtree(half, ignore_errors=True)  # the next call finds what is left
     repo = paths.repositories / f"{engine}.git"
     if not repo.is_dir():
         return
