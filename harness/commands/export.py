@@ -61,7 +61,7 @@ def main(args: argparse.Namespace, context: Context) -> ExitCode:
         raise UsageError("--base names a commit of a checkout of your own: give that with --tree")
     work = _checkout(args, context, series, pin) if args.tree else _work_tree(args, context, series, pin)
     patches = export_patches(work.path, work.below, work.tip)
-    tip = prove_export(work.path, work.below, work.tip, patches)
+    tip = prove_export(work.path, work.below, patches)
     changes = stale(own_patches(series, pin.version), patches)
     if args.check and changes:
         lines = "".join(f"\n  {change}" for change in changes)

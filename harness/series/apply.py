@@ -91,27 +91,17 @@ def _am(here: Isolated, path: Path, tip: str) -> str:
     patch = parse_patch(path.name, content)
     if not patch.changes:
         raise SeriesError(f"{path.name} changes no file")
-    whole_tree = False
-    while True:
-        _materialise(here, patch, whole_tree=whole_tree)
-        try:
-            here.git(*(word for setting in SETTINGS for word in ("-c", setting)), *AM, str(path.resolve()))
-            break
-        except GitCommandError as error:
-            reasons = explain(here, patch, content, f"{error.stderr}\n{error.stdout}")
-            here.git("am", "--quit")
-            if whole_tree:
-                raise SeriesError(f"{path.name} ({patch.subject}) does not apply to {tip[:12]}:\n{reasons}") from error
-            # A 3-way merge may need more files than the patch names (a file that upstream renamed).
-            whole_tree = True
+    _materialise(here, patch)
+    try:
+        here.git(*(word for setting in SETTINGS for word in ("-c", setting)), *AM, str(path.resolve()))
+    except GitCommandError as error:
+        reasons = explain(here, patch, content, f"{error.stderr}\n{error.stdout}")
+        raise SeriesError(f"{path.name} ({patch.subject}) does not apply to {tip[:12]}:\n{reasons}") from error
     return _one_commit(here, path, patch, tip)
 
 
-def _materialise(here: Isolated, patch: PatchText, *, whole_tree: bool) -> None:
-    """Write files of HEAD to the work tree: git merges only into files that it can see there."""
-    if whole_tree:
-        here.git("reset", "--quiet", "--hard")
-        return
+def _materialise(here: Isolated, patch: PatchText) -> None:
+    """Write the files that the patch names to the work tree: a 3-way merge goes only into files that are there."""
     paths = {name for change in patch.changes for name in (change.old, change.new) if name}
     listed = here.git_bytes("ls-files", "-z", "--", *sorted(paths))
     here.git("checkout-index", "--index", "--force", "--quiet", "-z", "--stdin", stdin=listed)

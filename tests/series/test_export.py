@@ -38,6 +38,20 @@ def test_a_patch_file_is_exactly_this(repo):
     assert export_patches(repo.path, base, tip) == (PatchFile("0001-kernel-perf-shorter.patch", EXPECTED),)
 
 
+def test_letters_outside_ascii_are_encoded_in_headers_and_plain_in_the_message(repo):
+    base = repo.head()
+    tip = repo.commit("[Misc] \u00c4\n\nStra\u00dfe.", {"a": "1\n"})
+    (patch,) = export_patches(repo.path, base, tip)
+    head, _, rest = patch.content.partition(b"\n\n")
+    assert head.splitlines()[3:] == [
+        b"Subject: =?UTF-8?q?[Misc]=20=C3=84?=",
+        b"MIME-Version: 1.0",
+        b"Content-Type: text/plain; charset=UTF-8",
+        b"Content-Transfer-Encoding: 8bit",
+    ]
+    assert rest.startswith("Stra\u00dfe.\n\ndiff --git ".encode())
+
+
 def test_patches_are_numbered_oldest_first(repo):
     base = repo.head()
     repo.commit("[Misc] First\n\nText.", {"a": "1\n"})

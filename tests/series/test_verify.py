@@ -14,7 +14,7 @@ from .conftest import SERIES, numbered
 def test_commits_that_survive_give_the_tip_of_their_patches(repo):
     base = repo.head()
     tip = repo.commit("[Misc] Change\n\nText.\n\nMore text:\n  - one\n  - two", {"a": "1\n"})
-    again = prove_export(repo.path, base, tip, export_patches(repo.path, base, tip))
+    again = prove_export(repo.path, base, export_patches(repo.path, base, tip))
     assert repo.git("show", "--no-patch", "--format=%B %an %ai", again) == repo.git(
         "show", "--no-patch", "--format=%B %an %ai", tip
     )
@@ -35,7 +35,7 @@ def test_a_message_that_mail_form_would_change_is_refused(repo, message):
     base = repo.head()
     tip = repo.commit(message, {"engine/other.py": numbered(20, _5="five")})
     with pytest.raises(SeriesError, match="Write the commit message anew"):
-        prove_export(repo.path, base, tip, export_patches(repo.path, base, tip))
+        prove_export(repo.path, base, export_patches(repo.path, base, tip))
 
 
 def test_a_series_as_exported_comes_back_to_the_same_bytes(repo, series_of, pin):
