@@ -42,8 +42,8 @@ class Isolated:
 @contextmanager
 def isolated(repository: Path) -> Iterator[Isolated]:
     """Borrow the objects of a repository (bare, a worktree or a clone); raises TreeError when it is none."""
-    objects = Path(repository, git(repository, "rev-parse", "--git-path", "objects").stdout).resolve()
-    shallow = Path(repository, git(repository, "rev-parse", "--git-path", "shallow").stdout)
+    places = git(repository, "rev-parse", "--git-path", "objects", "--git-path", "shallow").stdout.splitlines()
+    objects, shallow = (Path(repository, place).resolve() for place in places)
     with tempfile.TemporaryDirectory(prefix="upkernel-series-", ignore_cleanup_errors=True) as folder:
         path = Path(folder)
         here = Isolated(path, {"GIT_OBJECT_DIRECTORY": str(objects), "GIT_ATTR_NOSYSTEM": "1", "GIT_LITERAL_PATHSPECS": "1"})
