@@ -72,8 +72,12 @@ class Child:
         directory: Path,
         log: Path,
         grace_s: float = 10.0,
+        keep_open: tuple[int, ...] = (),
     ) -> None:
-        """`directory` is the working directory; `log` gets stdout and stderr. Raises RunError when the log cannot be opened."""
+        """`directory` is the working directory; `log` gets stdout and stderr.
+
+        `keep_open` are descriptors that the command inherits. Raises RunError when the log or folder cannot be used.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         self.log = log
         self._grace_s = grace_s
@@ -92,6 +96,7 @@ class Child:
                     stdout=stream,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=keep_open,
                 )
         except OSError as error:
             raise RunError(f"cannot start {command[0]} in {directory} with log {log}: {error}") from error

@@ -83,6 +83,7 @@ def _reap() -> None:
 def _stop_all(first: list[int], grace_s: float) -> None:
     """SIGTERM to the command, which may tell its children; after the grace SIGKILL to what is left, until nothing is."""
     _signal(first, signal.SIGTERM)
+    told_all = False
     deadline = time.monotonic() + grace_s
     while True:
         _reap()
@@ -91,6 +92,10 @@ def _stop_all(first: list[int], grace_s: float) -> None:
             return
         if time.monotonic() > deadline:
             _signal(left, signal.SIGKILL)
+        elif first and not told_all and not set(first) & set(left):
+            # The command is gone and has left these to nobody.
+            _signal(left, signal.SIGTERM)
+            told_all = True
         time.sleep(_POLL_S)
 
 

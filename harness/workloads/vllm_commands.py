@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.workloads.model import EngineWorkload, Script
 
-__all__ = ["LOOPBACK", "RESULT_NAME", "script_command", "server_command"]
+__all__ = ["LOOPBACK", "RESULT_NAME", "script_command", "server_command", "vllm_arguments"]
 
 LOOPBACK = "127.0.0.1"
 # The script's JSON in the run's folder.
@@ -85,3 +85,8 @@ def script_command(
         str(result),
         *workload.arguments,
     )
+
+
+def vllm_arguments(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The part of a command above that the `vllm` command line sees."""
+    return command[len(_VLLM) :]

@@ -83,9 +83,7 @@ def test_sigkill_of_the_command_is_reported(tmp_path):
 
 
 def test_a_command_that_does_not_exist_is_a_failed_run_with_the_reason(tmp_path):
-    end = run_logged(
-        ("/no/such/python", "-V"), environment={}, directory=tmp_path, log=tmp_path / "log", timeout_s=10.0
-    )
+    end = run_logged(("/no/such/python", "-V"), environment={}, directory=tmp_path, log=tmp_path / "log", timeout_s=10.0)
     assert end.code == 127
     assert "cannot start /no/such/python" in end.log.read_text()
 
@@ -151,7 +149,8 @@ def test_a_killed_harness_leaves_nothing_behind(tmp_path, number):
     from pathlib import Path
     from harness.runs.process import Child
     here = Path({str(tmp_path)!r})
-    child = Child((sys.executable, "-c", {FAMILY!r}), environment=dict(os.environ), directory=here, log=here / "log", grace_s=0.3)
+    command = (sys.executable, "-c", {FAMILY!r})
+    child = Child(command, environment=dict(os.environ), directory=here, log=here / "log", grace_s=0.3)
     child.wait(600)
     """
     parent = subprocess.Popen((sys.executable, "-c", textwrap.dedent(harness)), cwd=REPOSITORY, stderr=subprocess.DEVNULL)
@@ -190,7 +189,10 @@ def test_the_runs_of_a_living_harness_are_no_orphans(tmp_path):
 
 
 def test_a_log_without_end_is_cut(tmp_path):
-    with start(tmp_path, "import time\nfor i in range(20000): print('line', i, flush=False)\nprint('last', flush=True)\ntime.sleep(600)") as child:
+    with start(
+        tmp_path,
+        "import time\nfor i in range(20000): print('line', i, flush=False)\nprint('last', flush=True)\ntime.sleep(600)",
+    ) as child:
         child.wait(20.0, until=lambda: "last" in (tmp_path / "log").read_text())
         child.cut_log(limit=1000)
         text = (tmp_path / "log").read_text()
@@ -200,7 +202,13 @@ def test_a_log_without_end_is_cut(tmp_path):
 
 
 def test_what_is_written_after_the_cut_is_kept(tmp_path):
-    code = "import sys\nprint('x' * 5000, flush=True)\nsys.stdin = open('go') if False else None\nimport time, os\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('after', flush=True)"
+    code = """
+    import os, time
+    print("x" * 5000, flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    print("after", flush=True)
+    """
     with start(tmp_path, code) as child:
         child.wait(20.0, until=lambda: (tmp_path / "log").stat().st_size > 5000)
         child.cut_log(limit=1000)

@@ -1,0 +1,159 @@
+"""Conditions on a CPU machine that can void a run: other load, memory, failed requests, token counts, compilation."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from harness.runs.model import GuardReading
+from harness.vocabulary import Guard, GuardState
+from harness.workloads.model import EngineWorkload
+from harness.workloads.vllm_results import ScriptResult
+
+__all__ = ["LOAD_LIMIT", "MEMORY_LIMIT", "MachineWatch", "compilation_guard", "error_guard", "token_guard"]
+
+# Cores that processes other than ours (and the hypervisor) may take on average over a run, as a share of all cores:
+# a desktop at rest and the kernel's own threads stay below 2 %, one foreign busy process on 2 cores is 50 %.
+LOAD_LIMIT = 0.05
+# Bytes that must stay available, so that neither the page cache nor the swap decides the times.
+MEMORY_LIMIT = 1024**3
+# Lines of vLLM, Inductor and Triton that tell of compiling.
+_COMPILING = re.compile(
+    r"torch\.compile takes|Compiling a graph|Dynamo bytecode transform|JIT compil|Autotun|ninja: ", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    """CPU seconds since boot (whole machine) and since start (our tree)."""
+
+    at: float
+    busy: float
+    stolen: float
+    ours: float
+    swapped: int
+
+
+def _ours() -> float:
+    """CPU seconds of this process and everything below it, dead children included once their parents have waited for them.
+
+    A supervisor adopts and reaps all that lies below it, so nothing of a run is lost from this sum.
+    """
+    me = psutil.Process()
+    total = 0.0
+    for process in (me, *me.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:
+            # It ended between the listing and the reading; its parent has its time from now on.
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _usage() -> _Usage:
+    times = psutil.cpu_times()
+    busy = times.user + times.nice + times.system + times.irq + times.softirq
+    # ours last: what a child of ours uses between the two readings must not look like somebody else's.
+    return _Usage(
+        at=time.monotonic(),
+        busy=busy,
+        stolen=times.steal,
+        ours=_ours(),
+        swapped=psutil.swap_memory().sin + psutil.swap_memory().sout,
+    )
+
+
+class MachineWatch:
+    """Reads the machine when made and again in `readings`: the span between is the run."""
+
+    def __init__(self) -> None:
+        self._lowest = psutil.virtual_memory().available
+        self._before = _usage()
+
+    def readings(self) -> tuple[GuardReading, ...]:
+        after = _usage()
+        return (self._load(after), self._memory(after))
+
+    def _load(self, after: _Usage) -> GuardReading:
+        seconds = after.at - self._before.at
+        cores = psutil.cpu_count() or 1
+        if seconds <= 0:
+            return GuardReading(Guard.LOAD, GuardState.ABSENT, "the run took no time, so the load during it is not known")
+        busy = after.busy - self._before.busy
+        ours = after.ours - self._before.ours
+        stolen = after.stolen - self._before.stolen
+        # The kernel counts in ticks of 10 ms at several places, so a small negative difference is 0.
+        others = max(0.0, busy - ours) / seconds
+        share = others + stolen / seconds
+        limit = LOAD_LIMIT * cores
+        state = GuardState.FIRED if share > limit else GuardState.PASSED
+        return GuardReading(
+            Guard.LOAD,
+            state,
+            f"other processes {others:.2f} cores and the hypervisor {stolen / seconds:.2f} cores on average "
+            f"over {seconds:.1f} s, limit {limit:.2f} of {cores} cores together",
+        )
+
+    def _memory(self, after: _Usage) -> GuardReading:
+        lowest = min(self._lowest, psutil.virtual_memory().available)
+        swapped = after.swapped - self._before.swapped
+        state = GuardState.FIRED if lowest < MEMORY_LIMIT or swapped > 0 else GuardState.PASSED
+        return GuardReading(
+            Guard.MEMORY,
+            state,
+            f"{lowest / 1024**3:.1f} GiB available, limit {MEMORY_LIMIT / 1024**3:.1f} GiB; "
+            f"{swapped / 1024**2:.1f} MiB swapped during the run, limit 0",
+        )
+
+
+def error_guard(result: ScriptResult) -> GuardReading:
+    """Every request of the run must have succeeded; the scripts that do not count requests raise at the first failure."""
+    if result.failed is None or result.completed is None:
+        return GuardReading(
+            Guard.ERRORS, GuardState.ABSENT, "this script does not count failed requests; it ends at the first one"
+        )
+    state = GuardState.PASSED if result.failed == 0 and result.completed > 0 else GuardState.FIRED
+    first = f"; first error: {result.error}" if result.error else ""
+    return GuardReading(
+        Guard.ERRORS, state, f"{result.failed} requests failed and {result.completed} completed, limit 0 failed{first}"
+    )
+
+
+def token_guard(result: ScriptResult, workload: EngineWorkload) -> GuardReading:
+    """The engine must have read and written what was asked: an early stop or a re-tokenised prompt changes what is timed."""
+    wanted = workload.tokens
+    outputs = f"; outputs {result.outputs[:12]}" if result.outputs else ""
+    if wanted is None:
+        return GuardReading(Guard.TOKENS, GuardState.ABSENT, f"the workload says nothing about its token counts{outputs}")
+    if result.tokens is not None:
+        state = GuardState.PASSED if result.tokens == wanted else GuardState.FIRED
+        return GuardReading(
+            Guard.TOKENS,
+            state,
+            f"read {result.tokens.input} and wrote {result.tokens.output} tokens, "
+            f"asked for {wanted.input} and {wanted.output}{outputs}",
+        )
+    if result.tokens_total is not None:
+        total = wanted.input + wanted.output
+        state = GuardState.PASSED if result.tokens_total == total else GuardState.FIRED
+        return GuardReading(Guard.TOKENS, state, f"{result.tokens_total} tokens in all, asked for {total}")
+    return GuardReading(Guard.TOKENS, GuardState.ABSENT, "this script does not report token counts")
+
+
+def compilation_guard(log: Path, offset: int) -> GuardReading:
+    """Nothing may be compiled while the clock runs: looks at what the server logged from byte `offset` on."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(offset)
+            text = stream.read().decode("utf-8", errors="replace")
+    except OSError as error:
+        return GuardReading(Guard.COMPILATION, GuardState.ABSENT, f"the server's log cannot be read: {error}")
+    found = next((line for line in text.splitlines() if _COMPILING.search(line)), None)
+    if found is not None:
+        return GuardReading(Guard.COMPILATION, GuardState.FIRED, f"the server compiled during the run: {found.strip()[:160]}")
+    return GuardReading(Guard.COMPILATION, GuardState.PASSED, "the server logged no compilation during the run")
