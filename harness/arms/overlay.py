@@ -30,6 +30,8 @@ __all__ = ["PACKAGES", "build_arm", "commit_files", "wheel_files"]
 
 # Import package of each engine, a folder of the tree's import path and of its wheel.
 PACKAGES = {Engine.VLLM: "vllm", Engine.SGLANG: "sglang", Engine.FLASHINFER: "flashinfer"}
+# The user's variables are the same for every arm of this process; said once is enough.
+_told: set[str] = set()
 EXCLUDE_NOTE = "# upkernel: links to the engine's compiled and generated files"
 
 
@@ -56,9 +58,10 @@ def build_arm(paths: Paths, name: str, trees: Iterable[Tree], environment: Envir
     variables = arm_variables(folder, trees, environment)
     share_bytecode(folder, environment)
     _describe(folder / "arm.json", name, digest, trees)
-    dropped = inherited(os.environ)
+    dropped = tuple(one for one in inherited(os.environ) if one not in _told)
     if dropped:
-        progress.warn(f"these variables of yours are not passed on to arm {name}: {', '.join(dropped)}")
+        _told.update(dropped)
+        progress.warn(f"these variables of yours are not passed on to the engines: {', '.join(dropped)}")
     return Arm(name=name, trees=trees, environment=environment, links=links, variables=variables, digest=digest)
 
 
