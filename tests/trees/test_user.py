@@ -24,8 +24,8 @@ def test_a_branch_that_was_made_in_a_tree_is_found(paths, pin_for, progress, ups
 
 
 def test_an_unknown_name_offers_the_nearest(paths, pin_for, progress, upstream):
-    with pytest.raises(TreeError, match=r"'mian' is no ref of vllm.*and no folder\. Did you mean 'main'"):
-        user_tree(paths, pin_for(), "mian", progress=progress, mirror=upstream.path)
+    with pytest.raises(TreeError, match=r"'mainn' is no ref of vllm.*and no folder\. Did you mean 'main'"):
+        user_tree(paths, pin_for(), "mainn", progress=progress, mirror=upstream.path)
 
 
 def test_a_clean_checkout_is_used_where_it_lies(paths, pin_for, progress, upstream):
