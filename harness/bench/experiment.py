@@ -53,7 +53,8 @@ class Inputs:
 def inputs_of(context: Context, engine: Engine, request: BenchRequest, *, default_workload: str) -> Inputs:
     """Read pin and workload; the series' first workload where none is named. Makes nothing yet."""
     pin = read_pins(context.paths.pins_file).find(engine, request.pin)
-    series = is_series(context, request.patched)
+    # In an A/A experiment the series is not run; it only says which workload.
+    series = request.patched in list_series(context.paths) if request.aa else is_series(context, request.patched)
     if request.keep and not series:
         raise UsageError(f"--keep stores evidence with a series, and {request.patched!r} is none")
     name = request.workload
