@@ -138,8 +138,8 @@ def test_other_mistakes(read, old, new, message):
 
 def test_an_unknown_workload_is_answered_with_the_nearest(read, paths):
     read()
-    with pytest.raises(WorkloadError, match=r"no workload 'vllm/exampel'.*Did you mean 'vllm/example'"):
-        read_workload(paths, "vllm/exampel")
+    with pytest.raises(WorkloadError, match=r"no workload 'vllm/examples'.*Did you mean 'vllm/example'"):
+        read_workload(paths, "vllm/examples")
 
 
 def test_no_path_can_be_given_for_a_name(paths):

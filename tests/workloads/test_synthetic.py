@@ -142,7 +142,7 @@ def test_an_unknown_model_is_answered_with_the_nearest(paths):
         ("hidden_size = 256", "hidden_size = 0", "field 'config.hidden_size' is malformed: got 0"),
         ("vocab_size = 32000", "vocab_size = 512", "field 'config.vocab_size' is malformed: got 512.*at least 10000"),
         ("eos_token_id = 2", "eos_token_id = 7", "field 'config.eos_token_id' is malformed: got 7.*</s>"),
-        ("[config]", "[conifg]", "field 'config' is missing"),
+        ("[config]", "[configuration]", "field 'config' is missing"),
         ("schema = 1", "schema = 1\nwhay = 3", "unknown field 'whay'.*Did you mean 'why'"),
         ("[config]", "[config", "is not valid TOML.*line"),
     ],
