@@ -7,10 +7,10 @@ import hashlib
 from pathlib import Path
 
 from harness.errors import WorkloadError
+from harness.fields import Fields, read_toml
 from harness.names import nearest
 from harness.paths import Paths
 from harness.vocabulary import Device, Direction, Engine
-from harness.workloads.fields import Fields, read_toml
 from harness.workloads.model import EngineWorkload, Metric, Script, TokenCounts
 from harness.workloads.synthetic import read_model
 
@@ -35,7 +35,7 @@ def read_workload(paths: Paths, workload: str, model_override: Path | str | None
         raise WorkloadError(f"there is no workload {workload!r} in workloads/. {nearest(workload, known)}")
     engine, _, name = workload.partition("/")
     path = paths.workloads / engine / f"{name}.toml"
-    fields = Fields(path, read_toml(path))
+    fields = Fields(str(path), read_toml(path, WorkloadError), WorkloadError)
     fields.schema(WORKLOAD_SCHEMA)
     script = fields.choice("script", Script)
     named = fields.text("model")
@@ -53,7 +53,7 @@ def read_workload(paths: Paths, workload: str, model_override: Path | str | None
         primary=_metric(fields.table("primary")),
         secondary=tuple(_metric(one) for one in fields.tables("secondary")) if fields.has("secondary") else (),
         tokens=_tokens(fields.table("tokens")) if fields.has("tokens") else None,
-        warmup_runs=fields.integer("warmup_runs", least=0),
+        warmup_runs=fields.whole("warmup_runs", least=0),
         start_timeout_s=fields.seconds("start_timeout_s"),
         run_timeout_s=fields.seconds("run_timeout_s"),
         links=fields.texts("links"),
@@ -80,7 +80,7 @@ def _metric(fields: Fields) -> Metric:
 
 
 def _tokens(fields: Fields) -> TokenCounts:
-    counts = TokenCounts(input=fields.integer("input", least=1), output=fields.integer("output", least=1))
+    counts = TokenCounts(input=fields.whole("input", least=1), output=fields.whole("output", least=1))
     fields.finish()
     return counts
 

@@ -17,9 +17,9 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from harness.errors import WorkloadError
+from harness.fields import Fields, read_toml
 from harness.names import nearest
 from harness.paths import Paths
-from harness.workloads.fields import Fields, read_toml
 
 __all__ = ["MODEL_SCHEMA", "SyntheticModel", "list_models", "make_model", "read_model"]
 
@@ -71,7 +71,7 @@ def read_model(paths: Paths, name: str) -> SyntheticModel:
     if name not in known:
         raise WorkloadError(f"there is no synthetic model {name!r} in workloads/models. {nearest(name, known)}")
     path = _folder(paths) / f"{name}.toml"
-    fields = Fields(path, read_toml(path))
+    fields = Fields(str(path), read_toml(path, WorkloadError), WorkloadError)
     fields.schema(MODEL_SCHEMA)
     why = fields.text("why")
     table = fields.table("config")
@@ -88,10 +88,10 @@ def _check_config(table: Fields) -> None:
     table.text("model_type")
     table.text("dtype")
     for key in _COUNTS:
-        table.integer(key, least=1)
-    table.integer("vocab_size", least=_LEAST_VOCABULARY)
+        table.whole(key, least=1)
+    table.whole("vocab_size", least=_LEAST_VOCABULARY)
     for key, token in (("bos_token_id", 1), ("eos_token_id", 2)):
-        if table.integer(key, least=0) != token:
+        if table.whole(key, least=0) != token:
             raise table.malformed(key, table.take(key, ""), f"{token}, the id of {_SPECIAL[token]!r} in our tokenizer")
 
 
