@@ -28,8 +28,10 @@ from harness.pins.reader import read_pins
 from harness.reports.evidence import Evidence, build_evidence, write_evidence
 from harness.reports.markdown import render_markdown
 from harness.runs.model import Backend
+from harness.series.lock import Built, check_lock
 from harness.series.reader import list_series, read_series
-from harness.vocabulary import Engine, ExitCode, Mode, Slot, Tier
+from harness.trees.use import using
+from harness.vocabulary import Engine, ExitCode, Mode, Slot, Tier, TreeOrigin
 from harness.workloads.model import EngineWorkload, Script
 from harness.workloads.reader import read_workload
 
@@ -98,6 +100,8 @@ def make_arms(context: Context, request: BenchRequest, pin: Pin) -> dict[Slot, A
         slot: arm_for(context.paths, pin, what, request.device, context.progress, mirror=request.mirror, name=name)
         for slot, (what, name) in named.items()
     }
+    for slot, arm in arms.items():
+        _check_lock(context, pin, arm, named[slot][0])
     unexplained = [one for one in differences(arms[Slot.BASE], arms[Slot.PATCHED]) if one.cause is Cause.OTHER]
     if unexplained:
         listed = "".join(f"\n  {one.kind} {one.name}: {one.a} / {one.b}" for one in unexplained[:10])
@@ -106,6 +110,18 @@ def make_arms(context: Context, request: BenchRequest, pin: Pin) -> dict[Slot, A
             f"would mean nothing:{listed}\nList all with: nox -s arms -- {BASE} {patched}"
         )
     return arms
+
+
+def _check_lock(context: Context, pin: Pin, arm: Arm, what: str) -> None:
+    """What others can make again by the same name must be the same commit; a ref or path of the user's own is what it is."""
+    for tree in arm.trees:
+        if tree.origin in {TreeOrigin.BASE, TreeOrigin.SERIES}:
+            series = read_series(context.paths, what) if tree.origin is TreeOrigin.SERIES else None
+            if not check_lock(context.paths.lock_file, Built(pin, tree.source, tree.base, series, tree.tip)):
+                context.progress.warn(
+                    f"{what} on {pin.name} from {tree.source} is not in {context.paths.lock_file.name} yet, so other machines "
+                    "cannot check that they run the same; record it with --update-lock of `nox -s apply`"
+                )
 
 
 def plan_of(context: Context, request: BenchRequest, inputs: Inputs, arms: Mapping[Slot, Arm] | None, seed: int) -> Plan:
@@ -178,7 +194,10 @@ def _measure(
     plan = store.plan
     slots = {slot: arms[slot] for slot in plan.arms}
     context.progress.say(f"experiment {plan.id}, plan sha256 {plan.digest[:12]}, in {store.folder}")
-    samples = execute(plan, maker(context, slots, inputs.workload, plan.mode), store, context.progress)
+    held = {tree.path for arm in slots.values() for tree in arm.trees}
+    held |= {arm.environment.prefix.parent for arm in slots.values()}
+    with using(context.paths, sorted(held)):
+        samples = execute(plan, maker(context, slots, inputs.workload, plan.mode), store, context.progress)
     history = {key: one.without(plan.id) for key, one in calibration.load_all(context.paths, plan).items()}
     decision = decide(plan, samples, history)
     evidence = build_evidence(plan, samples, decision, machine=read_machine(), arms=slots, history=history)
