@@ -18,11 +18,10 @@ def test_help_names_every_command_with_a_line_of_purpose(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["--help"])
     assert stop.value.code == 0
-    lines = capsys.readouterr().out.splitlines()
+    printed = " ".join(capsys.readouterr().out.split())
     for command in cli.COMMANDS:
-        described = [line.split() for line in lines if line.split()[:1] == [command]]
-        assert described, f"{command} is not in the help"
-        assert len(described[0]) > 3, f"{command} has no purpose in the help"
+        purpose = cli._command(command).__doc__.splitlines()[0]
+        assert f"{command} {purpose}" in printed
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -30,7 +29,8 @@ def test_each_command_has_help_with_an_example(command, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main([command, "--help"])
     assert stop.value.code == 0
-    assert "nox -s" in capsys.readouterr().out, "the help shows how it is typed"
+    printed = capsys.readouterr().out
+    assert f"nox -s {command}" in printed or f"python -m harness {command}" in printed, "the help shows how it is typed"
 
 
 def test_help_is_quick_because_no_command_imports_an_engine_or_torch():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
+import itertools
 import shutil
 from pathlib import Path
 
 import pytest
-from experiment_fakes import TPOT, FakeBackend, steady
+from experiment_fakes import NOON, TPOT, FakeBackend, steady
 from report_fakes import arm
 
 from harness.arms.compare import Cause, Difference, DifferenceKind
@@ -33,7 +35,7 @@ SERIES = "vllm/penalties-bin-counts"
 def context(tmp_path):
     """A copy of what is read from the checkout, with a state folder of its own."""
     for name in ("upstream", "workloads", "patches"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("state", "evidence"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("state", "evidence", "lock.toml"))
     return Context(Paths(root=tmp_path, state=tmp_path / "state"), Progress(quiet=True))
 
 
@@ -51,6 +53,18 @@ def arms(monkeypatch):
     monkeypatch.setattr(experiment, "arm_for", arm_for)
     monkeypatch.setattr(experiment, "differences", lambda _a, _b: ())
     return made
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """A second passes between two plans, as it does when engines really start: an experiment is named by it."""
+    moments = itertools.count()
+    plan_now = experiment.make_plan
+
+    def make_plan(**options):
+        return plan_now(**options, now=NOON + datetime.timedelta(seconds=next(moments)))
+
+    monkeypatch.setattr(experiment, "make_plan", make_plan)
 
 
 def bench(context, backend, *words):
