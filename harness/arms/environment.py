@@ -19,6 +19,7 @@ from harness.arms.install import check_torch, installed, locked_packages, make_v
 from harness.arms.model import Environment
 from harness.arms.probes import Machine, cpu_probes, read_machine, require
 from harness.errors import EnvironmentSetupError
+from harness.files import write_atomically
 from harness.paths import Paths
 from harness.pins.index import fetch_wheel
 from harness.pins.model import Pin, Runtime
@@ -130,7 +131,8 @@ def _make(
     wrong = {name: version for name, version in recipe["packages"].items() if packages.get(name) != version}
     if wrong:
         raise EnvironmentSetupError(f"pip reported success, but {folder} lacks {wrong}; it has {packages}")
-    _write_marker(folder / MARKER, {"recipe": dict(recipe), "packages": dict(packages)})
+    marker = {"recipe": dict(recipe), "packages": dict(packages)}
+    write_atomically(folder / MARKER, json.dumps(marker, indent=1, sort_keys=True), EnvironmentSetupError)
     return _environment(folder, runtime.device, packages, recipe)
 
 
@@ -145,15 +147,6 @@ def _environment(folder: Path, device: Device, packages: Mapping[str, str], reci
         packages=packages,
         digest=hashlib.sha256(content.encode()).hexdigest(),
     )
-
-
-def _write_marker(path: Path, content: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".part")
-    with temporary.open("w", encoding="utf-8") as stream:
-        json.dump(content, stream, indent=1, sort_keys=True)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
 
 
 def _remove(paths: Paths, folder: Path) -> None:

@@ -18,9 +18,9 @@ from filelock import FileLock
 
 from harness.errors import EvidenceError
 from harness.experiments import codec, statistics
-from harness.experiments.files import write_atomically
 from harness.experiments.plan import Plan
 from harness.experiments.samples import AttemptState, Sample, attempts_of, ratio_values
+from harness.files import write_atomically
 from harness.paths import Paths
 from harness.vocabulary import Slot, Tier
 
@@ -120,7 +120,7 @@ def append(paths: Paths, plan: Plan, metric: str, record: AARecord) -> None:
         if any(one.experiment == record.experiment for one in records):
             return
         history = History((*records, record))
-        write_atomically(file, codec.pretty({"schema": SCHEMA, **_key(plan, metric), **codec.encode(history)}))
+        write_atomically(file, codec.pretty({"schema": SCHEMA, **_key(plan, metric), **codec.encode(history)}), EvidenceError)
 
 
 def records_of(plan: Plan, samples: Sequence[Sample]) -> dict[str, AARecord]:

@@ -11,9 +11,9 @@ from filelock import FileLock, Timeout
 
 from harness.errors import EvidenceError, PlanError
 from harness.experiments import codec
-from harness.experiments.files import write_atomically
 from harness.experiments.plan import ArmIdentity, Plan, plan_from_json, plan_to_json
 from harness.experiments.samples import Sample
+from harness.files import write_atomically
 from harness.names import nearest
 from harness.paths import Paths
 from harness.vocabulary import Slot
@@ -53,7 +53,7 @@ class ExperimentStore:
             raise EvidenceError(f"experiment {plan.id} exists already. Resume it, or plan anew.") from error
         except OSError as error:
             raise EvidenceError(f"cannot make {folder}: {error.strerror}") from error
-        write_atomically(folder / PLAN, codec.pretty(plan_to_json(plan)))
+        write_atomically(folder / PLAN, codec.pretty(plan_to_json(plan)), EvidenceError)
         return cls(folder, plan)
 
     @classmethod
@@ -75,7 +75,7 @@ class ExperimentStore:
         number = 1
         while (other := self.folder / f"samples.torn-{number}").exists():
             number += 1
-        write_atomically(other, torn.decode(errors="replace"))
+        write_atomically(other, torn, EvidenceError)
         os.truncate(self.folder / SAMPLES, good)
         self.aside.append(
             f"the last line of {SAMPLES} was torn ({len(torn)} bytes); it is in {other.name}, and its run is made again"

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from unearth.fetchers import PyPIClient
 
 from harness.errors import ArchiveError
+from harness.files import sync_folder
 from harness.progress import Progress
 
 __all__ = ["download", "is_file_with", "locked", "sha256_of"]
@@ -77,7 +78,7 @@ def download(session: PyPIClient, url: str, target: Path, sha256: str | None, pr
             "if the release was really replaced, correct upstream/pins.toml."
         )
     part.replace(target)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
     return digest
 
 
@@ -142,12 +143,3 @@ def _shown(url: str) -> str:
     """The URL without a password."""
     parsed = httpx2.URL(url)
     return str(parsed.copy_with(username=None, password=None, fragment=None)) if parsed.userinfo else url.partition("#")[0]
-
-
-def _sync_folder(folder: Path) -> None:
-    """So that the rename is on the disk too."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,11 +12,11 @@ from harness.arms.model import Arm
 from harness.errors import EvidenceError
 from harness.experiments import codec
 from harness.experiments.calibration import History
-from harness.experiments.files import write_atomically
 from harness.experiments.machine import Machine
 from harness.experiments.plan import Plan
 from harness.experiments.samples import Sample
 from harness.experiments.verdict import Decision
+from harness.files import write_atomically
 from harness.vocabulary import Device, Engine, Slot, Source, TreeOrigin
 
 __all__ = ["SCHEMA", "ArmRecord", "Evidence", "TreeRecord", "build_evidence", "describe_arm", "read_evidence", "write_evidence"]
@@ -118,7 +118,7 @@ def build_evidence(
 
 def write_evidence(path: Path, evidence: Evidence) -> None:
     """Store as JSON, whole or not at all. Raises EvidenceError; the samples in the experiment's folder are not touched."""
-    write_atomically(path, codec.pretty(evidence))
+    write_atomically(path, codec.pretty(evidence), EvidenceError)
 
 
 def read_evidence(path: Path) -> Evidence:

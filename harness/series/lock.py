@@ -20,9 +20,9 @@ import tomlkit
 from tomlkit.items import Table
 
 from harness.errors import PinError, SeriesError
+from harness.files import write_atomically
 from harness.pins.model import Pin
 from harness.series.model import Series
-from harness.series.store import write_file
 from harness.vocabulary import Source
 
 __all__ = ["Built", "Lock", "check_lock", "read_lock", "record"]
@@ -121,7 +121,7 @@ def record(path: Path, built: Built) -> None:
             table[built.source.value] = built.tip
         after = tomlkit.dumps(document)
         if after != before or not path.exists():
-            write_file(path, after.encode())
+            write_atomically(path, after, PinError)
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import SeriesError
+from harness.files import sync_folder, write_durably
 
-__all__ = ["PATCH_GLOB", "PatchFile", "finish_export", "write_file", "write_patches"]
+__all__ = ["PATCH_GLOB", "PatchFile", "finish_export", "write_patches"]
 
 PATCH_GLOB = "[0-9][0-9][0-9][0-9]-*.patch"
 # The complete new set, from the moment it is complete until every file has reached its place.
@@ -30,22 +31,6 @@ class PatchFile:
     content: bytes
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Replace one file. Raises OSError when the disk refuses; the old file is then still there."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as stream:
-        draft = Path(stream.name)
-        try:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-            draft.chmod(0o644)
-            draft.replace(path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-    _sync(path.parent)
-
-
 def write_patches(directory: Path, patches: Sequence[PatchFile]) -> None:
     """Make `patches` the only patch files in `directory`. Files that are the same already are not touched.
 
@@ -62,15 +47,15 @@ def write_patches(directory: Path, patches: Sequence[PatchFile]) -> None:
     try:
         draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=directory))
         for one in patches:
-            _write(draft / one.name, one.content)
-        _write(draft / NAMES, "".join(f"{one.name}\n" for one in patches).encode())
-        _sync(draft)
+            write_durably(draft / one.name, one.content)
+        write_durably(draft / NAMES, "".join(f"{one.name}\n" for one in patches).encode())
+        sync_folder(draft)
         draft.rename(directory / READY)
     except OSError as error:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
         raise SeriesError(f"the patches could not be written to {directory}: {error}; the old ones are unchanged") from error
-    _sync(directory)
+    sync_folder(directory)
     finish_export(directory)
 
 
@@ -85,22 +70,6 @@ def finish_export(directory: Path) -> None:
         for file in directory.glob(PATCH_GLOB):
             if file.name not in names:
                 file.unlink()
-        _sync(directory)
+        sync_folder(directory)
         # renamed first, because a half-deleted folder would look like a set without its list
         shutil.rmtree(ready.rename(directory / f"{DRAFT}{os.getpid()}"))
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _sync(directory: Path) -> None:
-    """Make renames and new names in a folder durable."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

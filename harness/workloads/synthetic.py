@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from harness.errors import WorkloadError
 from harness.fields import Fields, read_toml
+from harness.files import write_durably
 from harness.names import nearest
 from harness.paths import Paths
 
@@ -147,9 +147,9 @@ def _write_files(folder: Path, model: SyntheticModel) -> None:
         },
         "special_tokens_map.json": special,
     }
-    _write(folder / "tokenizer.json", tokenizer.to_str())
+    write_durably(folder / "tokenizer.json", tokenizer.to_str())
     for filename, content in files.items():
-        _write(folder / filename, json.dumps(content, indent=2, sort_keys=True) + "\n")
+        write_durably(folder / filename, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def _tokenizer(vocabulary: int) -> Tokenizer:
@@ -159,10 +159,3 @@ def _tokenizer(vocabulary: int) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in _SPECIAL])
     return tokenizer
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())

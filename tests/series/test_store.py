@@ -12,7 +12,7 @@ import pytest
 
 from harness.errors import SeriesError
 from harness.series.reader import read_series
-from harness.series.store import PatchFile, finish_export, write_file, write_patches
+from harness.series.store import PatchFile, finish_export, write_patches
 
 ROOT = Path(__file__).parents[2]
 OLD = {"0001-a.patch": b"old a", "0002-b.patch": b"old b", "0003-c.patch": b"old c"}
@@ -110,15 +110,3 @@ def test_an_unchanged_export_touches_nothing(tmp_path):
     before = {file.name: file.stat() for file in (tmp_path / "x").iterdir()}
     write_patches(tmp_path / "x", [PatchFile(*one) for one in OLD.items()])
     assert {file.name: file.stat() for file in (tmp_path / "x").iterdir()} == before
-
-
-def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
-    (tmp_path / "lock.toml").write_bytes(b"old")
-
-    def full(_handle):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        write_file(tmp_path / "lock.toml", b"new")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"lock.toml": b"old"}

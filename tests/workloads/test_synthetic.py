@@ -105,7 +105,7 @@ def test_a_failure_while_making_leaves_nothing(paths, monkeypatch):
         path.write_text(text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(synthetic, "_write", full)
+        patch.setattr(synthetic, "write_durably", full)
         with pytest.raises(OSError, match="No space left"):
             make_model(paths, "tiny-llama")
     assert list(paths.models.iterdir()) == []
