@@ -204,6 +204,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     if args.threads:
         torch.set_num_threads(args.threads)
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # standard output is for the JSON
     from vllm.model_executor.layers import utils  # noqa: PLC0415 (after --help and the thread count)
     from vllm.v1.sample.ops import penalties  # noqa: PLC0415
 
