@@ -118,9 +118,7 @@ def main(argv: list[str] | None = None) -> int:
                 continue
             v = [int(x) for x in numbers.split(",") if x]
             names = ("warps", "tokens", "stages", "blocks_per_sm")
-            build = replace(
-                build_for(case, **dict(zip(names, v, strict=False))), extra=tuple(f"-D{d}" for d in args.define)
-            )
+            build = replace(build_for(case, **dict(zip(names, v, strict=False))), extra=tuple(f"-D{d}" for d in args.define))
             found.append((numbers or "default", build, v[4] if len(v) > 4 else 0))
         return found
 

@@ -31,7 +31,7 @@ class CudaPagedDecode:
         device: torch.device | str = "cuda",
         *,
         grid: int | None = None,
-        min_tiles: int = 2,
+        min_tiles: int = 4,
         dependent: bool = False,
     ) -> None:
         self.build = build

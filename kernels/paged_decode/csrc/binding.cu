@@ -65,6 +65,7 @@ void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<Te
   UPK_CHECK(reinterpret_cast<uintptr_t>(k.data_ptr()) % 16 == 0 && reinterpret_cast<uintptr_t>(v.data_ptr()) % 16 == 0)
       << "k and v must be aligned to 16 bytes";
 
+  if (batch == 0) return;
   Params p = {};
   p.q = q.data_ptr();
   p.k = k.data_ptr();
@@ -114,6 +115,7 @@ void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<Te
   while ((int64_t(1) << p.page_shift) < page) ++p.page_shift;
   p.window = int(window);
   p.min_tiles = int(min_tiles);
+  p.plan = make_plan(int(batch), int(heads_kv), int(grid), Instance::WARPS);
   p.k_scale = float(k_scale_f), p.v_scale = float(v_scale_f);
   p.sm_scale = float(sm_scale), p.soft_cap = float(soft_cap);
   p.lse_mult = lse_base2 ? 1.f : 0.69314718055994531f;
@@ -124,7 +126,6 @@ void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<Te
   p.part_ml = reinterpret_cast<float2*>(base + lay.part_ml);
   p.part_o = reinterpret_cast<float*>(base + lay.part_o);
   if (trace.has_value()) p.trace = static_cast<long long*>(trace.value().data_ptr());
-  if (batch == 0) return;
 
   auto stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(q.device().device_type, q.device().device_id));
   const cudaError_t err = launch<Instance, kBlocksPerSM>(p, int(grid), dependent, stream);

@@ -32,7 +32,8 @@
 #define UPK_SMEM 233472
 #endif
 #ifndef UPK_STAGES
-// As deep as shared memory allows: bytes in flight are what hides the latency of HBM under load.
+// 128 KB in flight an SM, where shared memory has that much. Twice what bandwidth times latency asks for; more only makes
+// the queue at HBM longer, in which tables, queries and instructions wait as well.
 #define UPK_STAGES upkernel::paged_decode::default_stages()
 #endif
 
@@ -42,8 +43,8 @@ namespace paged_decode {
 constexpr int default_stages() {
   using One = Config<static_cast<DType>(UPK_Q), static_cast<DType>(UPK_KV), UPK_D, UPK_NT, UPK_WARPS, UPK_TOK, 1>;
   const int room = UPK_SMEM / UPK_BLOCKS_PER_SM - 1024 - (One::smem_bytes(8 * UPK_NT) - One::RING_BYTES);
-  const int fit = room / One::RING_BYTES;
-  return fit > 8 ? 8 : fit;
+  const int fit = room / One::RING_BYTES, want = 131072 / UPK_BLOCKS_PER_SM / One::RING_BYTES;
+  return fit < want || want < 2 ? fit : want;
 }
 using Instance = Config<static_cast<DType>(UPK_Q), static_cast<DType>(UPK_KV), UPK_D, UPK_NT, UPK_WARPS, UPK_TOK,
                         UPK_STAGES>;

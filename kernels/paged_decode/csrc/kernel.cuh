@@ -10,50 +10,26 @@
 namespace upkernel {
 namespace paged_decode {
 
-#ifdef UPK_TRACE
-#define UPK_MARK(k) \
-  if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * 16 + (k)] = clock64()
-#else
-#define UPK_MARK(k)
-#endif
-
-// Lengths, table and queries come from HBM when the cache is cold, and each is needed to find the next. The table does
-// not have to wait for the lengths if one guesses where this block will work, which equal lengths make exact: the block
-// asks L2 for the head of that table row (and the queries) before it knows any length. A wrong guess costs a few lines.
-template <class C>
-__device__ __forceinline__ void prefetch_metadata(const Params& p, int block, int grid) {
-  const int rows = p.batch * p.heads_kv;
-  const int row = rows <= grid ? block / (grid / rows) : int(unsigned(block) * unsigned(rows) / unsigned(grid));
-  if (row >= rows) return;
-  const int b = row / p.heads_kv, h = row % p.heads_kv;
-  const int i = threadIdx.x;
-  if (!p.indptr && i * 32 < p.table_width && (rows <= grid || i < 32))
-    ptx::prefetch_l2(p.block_table + int64_t(b) * p.table_stride + i * 32);
-  constexpr int LINES = C::D * 2 / 128;
-  if (i < p.group * LINES)
-    ptx::prefetch_l2(static_cast<const char*>(p.q) + (i % LINES) * 128 +
-                     2 * (b * p.q_stride_b + (h * p.group + i / LINES) * p.q_stride_h));
-}
-
 template <class C, int BLOCKS_PER_SM>
 __global__ void __launch_bounds__(C::THREADS, BLOCKS_PER_SM) paged_decode_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(1024) char smem[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   UPK_MARK(0);
   ptx::grid_launch_dependents();
-#ifndef UPK_NO_PREFETCH
-  if (threadIdx.x < p.batch && threadIdx.x % 32 == 0) ptx::prefetch_l2(p.seq_lens + threadIdx.x);
-  prefetch_metadata<C>(p, blockIdx.x, gridDim.x);
-#endif
+  ptx::prefetch_l2(p.seq_lens);
   ptx::grid_dependency_wait();
+  const int first_len = lane < p.batch ? __ldg(p.seq_lens + lane) : 0;
+  // Parameters are cold as well, and a first use waits for its line of the constant bank. Touching the lines here, while
+  // the lengths are on the way, takes those waits out of the chain that follows.
+  asm volatile("" ::"l"(p.q), "l"(p.part_o), "l"(p.o_stride_b), "r"(p.group), "r"(p.plan.workers), "f"(p.lse_mult));
+  UPK_MARK(8);
 
-  const int team_size = team_warps(p.batch * p.heads_kv, gridDim.x, C::WARPS);
   Team team;
-  team.warps = team_size;
-  team.id = (blockIdx.x * C::WARPS + warp) / team_size;
-  team.rank = warp % team_size;
+  team.warps = 1 << p.plan.team_shift;
+  team.id = (blockIdx.x * C::WARPS + warp) >> p.plan.team_shift;
+  team.rank = warp & (team.warps - 1);
   team.first = warp - team.rank;
-  const Share share = make_share<C::TOK>(p, team.id, gridDim.x * C::WARPS / team_size, lane);
+  const Share share = make_share<C::TOK>(p, team.id, lane, first_len);
   if (share.begin >= share.end) return;
   UPK_MARK(1);
 
@@ -62,33 +38,36 @@ __global__ void __launch_bounds__(C::THREADS, BLOCKS_PER_SM) paged_decode_kernel
   es.ml = reinterpret_cast<float*>(smem + C::RING_BYTES);
   es.o = es.ml + C::ML_FLOATS;
 
-  // Fill the ring. Not unrolled: instructions are cold at launch, and neighbouring tiles share table lines anyway.
-  Loader<C> loader(p, share, team.rank, team_size, lane);
-  Fetch ahead = loader.next();
-#pragma unroll 1
-  for (int i = 0; i < C::STAGES; ++i) {
-    const Fetch now = ahead;
+  // Fill the ring. All reads of query and table go out before the first copy: a load that is queued behind the copies of
+  // eight warps returns thousands of cycles later.
+  Loader<C> loader(p, share, team.rank, team.warps, lane);
+  Query<C> query = {};
+  Fetch ahead;
+  {
+    Fetch now[C::STAGES];
+#pragma unroll
+    for (int i = 0; i < C::STAGES; ++i) now[i] = loader.next();
+    if (now[0].valid) load_query<C>(query, p, share.b, share.h, lane);
     ahead = loader.next();
-    loader.issue(now, ring + i * C::STAGE_BYTES);
+#pragma unroll
+    for (int i = 0; i < C::STAGES; ++i) loader.issue(now[i], ring + i * C::STAGE_BYTES);
   }
   UPK_MARK(2);
 
   int f = share.begin + team.rank;  // this warp's next tile
   uint32_t slot = ring;
   Row row{share.b, share.h, share.begin - share.t, 0};
-  Extent e = extent_of<C::TOK>(p, __ldg(p.seq_lens + row.b));
+  Extent e = extent_of<C::TOK>(p, share.len);
   int merge_first = -1;  // first team of the row that this team must merge at the end
-  Query<C> query;
-  load_query<C>(query, p, row.b, row.h, lane);
 #pragma unroll 1
-  for (int parity = 0;; parity ^= 1) {
+  for (bool again = false;; again = true) {
     row.end = row.begin + e.count;
     const int stop = min(row.end, share.end);
     RowState<C> st;
     start_row<C>(st, query, p, lane);
     UPK_MARK(3);
 #pragma unroll 1
-    for (; f < stop; f += team_size) {
+    for (; f < stop; f += team.warps) {
       ptx::cp_async_wait<C::STAGES - 1>();
       __syncwarp();  // the copies of the other lanes become visible
 #ifdef UPK_TRACE
@@ -118,7 +97,7 @@ __global__ void __launch_bounds__(C::THREADS, BLOCKS_PER_SM) paged_decode_kernel
       }
       load_query<C>(query, p, row.b, row.h, lane);  // arrives while the row before is being finished
     }
-    finish_row<C>(st, p, share, done, es, parity, team, lane);
+    finish_row<C>(st, p, share, done, es, again, team, lane);
     UPK_MARK(6);
     // Only the first row of a share can have begun in an earlier team.
     if (done.begin < share.begin && done.end <= share.end) merge_first = share.owner_of(done.begin);

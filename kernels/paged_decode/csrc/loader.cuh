@@ -30,11 +30,11 @@ struct Loader {
   __device__ __forceinline__ Loader(const Params& p_, const Share& s, int rank, int team, int lane_)
       : p(p_), b(s.b), h(s.h), t(s.t + rank), left(s.end - s.begin - rank), stride(team), lane(lane_),
         leader(rank == 0), policy(ptx::evict_first_policy()) {
-    set_request();
+    set_request(s.len);
   }
 
-  __device__ __forceinline__ void set_request() {
-    e = extent_of<C::TOK>(p, __ldg(p.seq_lens + b));
+  __device__ __forceinline__ void set_request(int len) {
+    e = extent_of<C::TOK>(p, len);
     table = p.block_table + (p.indptr ? int64_t(__ldg(p.indptr + b)) : int64_t(b) * p.table_stride);
   }
 
@@ -49,7 +49,7 @@ struct Loader {
         if (++h == p.heads_kv) {
           h = 0;
           ++b;
-          set_request();
+          set_request(__ldg(p.seq_lens + b));
         }
         if (leader) prefetch_query();
       }

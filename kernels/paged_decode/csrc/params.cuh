@@ -6,7 +6,24 @@
 namespace upkernel {
 namespace paged_decode {
 
+// Clock values of thread 0 of each block at numbered points, for builds that look for lost time.
+#ifdef UPK_TRACE
+#define UPK_MARK(k) \
+  if (p.trace && threadIdx.x == 0) p.trace[blockIdx.x * 16 + (k)] = clock64()
+#else
+#define UPK_MARK(k)
+#endif
+
 enum class DType : int { kF16 = 0, kBF16 = 1, kE4M3 = 2, kE5M2 = 3 };
+
+// The part of the schedule (schedule.cuh) that follows from host-known values; see make_plan().
+struct Plan {
+  int rows;        // batch * heads_kv
+  int team_shift;  // log2(warps in a team)
+  int teams;       // in the grid
+  int pieces;      // teams that share a row, where there are at least as many teams as rows; else 0
+  int workers;     // teams that get work, unless the lengths are so short that fewer are better
+};
 
 struct Params {
   // Device inputs.
@@ -39,13 +56,37 @@ struct Params {
   int table_stride;  // entries
   int table_width;   // entries of one row that exist
   int window;        // 0: none; else only the last `window` tokens count
-  int min_tiles;     // smallest share of tiles worth a block of its own
+  int min_tiles;     // smallest share of tiles worth a team of its own
+  Plan plan;
   int scale_stride;
   float k_scale, v_scale;  // multiplied with the device scales, if any
   float sm_scale;
   float soft_cap;       // 0: none; else logits become soft_cap * tanh(logits / soft_cap)
   float lse_mult;       // ln 2 for natural-log LSE, 1 for base 2
 };
+
+// Team size: with one row or less for a block the whole block works on it; with more, smaller teams work on several rows
+// at once, because the end of a row (merging the warps, the next query) is a pause for the team.
+// Workers: with equal lengths a multiple or a divisor of the row count lets every share end on a row boundary or cut each
+// row into the same few pieces, so teams write outputs directly or merge little. It is taken when it leaves at most a
+// tenth of the teams idle: HBM is saturated well before the last SMs join in.
+inline Plan make_plan(int batch, int heads_kv, int grid, int warps) {
+  Plan s = {};
+  s.rows = batch * heads_kv;
+  int team = warps;
+  while (team > 1 && s.rows > int64_t(grid) * (warps / team)) team /= 2;
+  while ((1 << s.team_shift) < team) ++s.team_shift;
+  s.teams = grid * (warps / team);
+  if (s.rows <= s.teams) {
+    s.pieces = s.teams / s.rows;
+    s.workers = s.rows * s.pieces;
+  } else {
+    const int per = (s.rows + s.teams - 1) / s.teams;
+    s.workers = (s.rows + per - 1) / per;
+  }
+  if (s.workers * 10 < s.teams * 9) s.workers = s.teams;
+  return s;
+}
 
 struct ScratchLayout {
   size_t part_ml, part_o, bytes;  // byte offsets and the total

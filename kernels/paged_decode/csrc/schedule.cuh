@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 #include "params.cuh"
+#include "ptx.cuh"
 
 namespace upkernel {
 namespace paged_decode {
@@ -29,104 +30,92 @@ __device__ __forceinline__ Extent extent_of(const Params& p, int len) {
   return e;
 }
 
-// Warps a team. With one row or less for a block the whole block works on it; with more, smaller teams work on several
-// rows at once, because the end of a row (merging the warps, the next query) is a pause for the team.
-__device__ __forceinline__ int team_warps(int rows, int grid, int warps) {
-  int team = warps;
-  while (team > 1 && rows > grid * (warps / team)) team /= 2;
-  return team;
-}
-
-// Number of teams that get work. With equal lengths a multiple (or a divisor) of the row count lets every share end on
-// a row boundary or cut each row into the same few pieces, so teams write outputs directly or merge little. It is taken
-// when it leaves at most a tenth of the teams idle: HBM is saturated well before the last SMs join in.
-__device__ __forceinline__ int worker_count(int rows, int teams, int total, int min_tiles) {
-  int w;
-  if (rows <= teams) {
-    const int most = teams / rows;
-    const int pieces = min(most, max(1, total / (rows * max(min_tiles, 1))));
-    w = rows * pieces;
-    if (pieces == most && w * 10 < teams * 9) w = teams;
-  } else {
-    const int per = (rows + teams - 1) / teams;
-    w = (rows + per - 1) / per;
-    if (w * 10 < teams * 9) w = teams;
-  }
-  return min(w, total);
+// floor(x / d) for x >= 0, from two float estimates and a last correction: 15 instructions in a short chain, where the
+// compiler's integer division has 30 and calls for the quotient's reciprocal each time. Half a dozen of them stand between
+// the lengths and the first byte of KV.
+__device__ __forceinline__ float reciprocal_of(int d) { return ptx::rcp_approx(float(d)); }
+__device__ __forceinline__ int floor_div(int x, int d, float reciprocal) {
+  int q = int(float(x) * reciprocal);
+  q += int(floorf(float(x - q * d) * reciprocal));
+  const int r = x - q * d;
+  return q + (r >= d) - (r < 0);
 }
 
 struct Share {
   int workers, quot, rem;  // total = workers * quot + rem
+  float reciprocal;        // of workers
   int begin, end;          // flat tiles of this team; empty if begin >= end
-  int b, h, t;             // request, KV head and tile (within the row) of `begin`
+  int b, h, t, len;        // request, KV head and tile (within the row) of `begin`; length of the request
 
-  // floor(i * total / workers) without 64-bit arithmetic, whose division would be 200 instructions in a cold cache.
+  // floor(i * total / workers) in 32 bits: i and rem are at most a few thousand.
   __device__ __forceinline__ int begin_of(int i) const {
-    return i * quot + int(unsigned(i) * unsigned(rem) / unsigned(workers));
+    return i * quot + floor_div(i * rem, workers, reciprocal);
   }
   // The team that owns flat tile x: an estimate that float rounding may put off by one, then put right.
   __device__ __forceinline__ int owner_of(int x) const {
     const float total = float(workers) * float(quot) + float(rem);
-    int i = min(int(float(x) * (float(workers) / total)), workers - 1);
-    while (begin_of(i) > x) --i;
-    while (i + 1 < workers && begin_of(i + 1) <= x) ++i;
-    return i;
+    const int i = min(int(float(x) * float(workers) * ptx::rcp_approx(total)), workers - 1);
+    return i - (begin_of(i) > x) + (begin_of(i + 1) <= x);
   }
 };
 
-// Called by every warp on its own (no block barrier).
+// Called by every warp on its own (no block barrier). `len` is the length of request `lane`, 0 past the batch.
 template <int TOK>
-__device__ __forceinline__ Share make_share(const Params& p, int team, int teams, int lane) {
+__device__ __forceinline__ Share make_share(const Params& p, int team, int lane, int len) {
   constexpr int BATCH = 8;  // loads in flight: the lengths may come from HBM, a microsecond each if taken one by one
-  int sum = 0, count0 = 0;
+  int count = lane < p.batch ? extent_of<TOK>(p, len).count : 0;
+  int sum = count;
 #pragma unroll 1
-  for (int b0 = 0; b0 < p.batch; b0 += 32 * BATCH) {
-    int len[BATCH];
+  for (int b0 = 32; b0 < p.batch; b0 += 32 * BATCH) {
+    int more[BATCH];
 #pragma unroll
     for (int u = 0; u < BATCH; ++u) {
       const int b = b0 + 32 * u + lane;
-      len[u] = b < p.batch ? __ldg(p.seq_lens + b) : 0;
+      more[u] = b < p.batch ? __ldg(p.seq_lens + b) : 0;
     }
 #pragma unroll
-    for (int u = 0; u < BATCH; ++u) {
-      const int n = b0 + 32 * u + lane < p.batch ? extent_of<TOK>(p, len[u]).count : 0;
-      if (u == 0 && b0 == 0) count0 = n;
-      sum += n;
-    }
+    for (int u = 0; u < BATCH; ++u)
+      if (b0 + 32 * u + lane < p.batch) sum += extent_of<TOK>(p, more[u]).count;
   }
   const int total = __reduce_add_sync(kFull, sum) * p.heads_kv;
+  UPK_MARK(9);
   Share s;
-  s.workers = worker_count(p.batch * p.heads_kv, teams, total, p.min_tiles);
-  s.quot = total / s.workers;
+  s.workers = p.plan.workers;
+  if (p.plan.pieces > 1) {
+    int pieces = p.plan.pieces;
+    while (pieces > 1 && total < p.plan.rows * pieces * p.min_tiles) s.workers = p.plan.rows * (pieces /= 2);
+  }
+  s.workers = min(s.workers, total);
+  s.reciprocal = reciprocal_of(s.workers);
+  s.quot = floor_div(total, s.workers, s.reciprocal);
   s.rem = total - s.quot * s.workers;
-  s.b = s.h = s.t = s.begin = s.end = 0;
+  s.b = s.h = s.t = s.begin = s.end = s.len = 0;
   if (team >= s.workers) return s;
   s.begin = s.begin_of(team);
   s.end = s.begin_of(team + 1);
   // Find the request that holds tile `begin`: skip whole groups of 32 requests, then scan inside the group.
-  int base = 0, n = count0 * p.heads_kv;
+  int base = 0;
 #pragma unroll 1
-  for (int b0 = 0;;) {
-    const int chunk = __reduce_add_sync(kFull, n);
-    if (s.begin < base + chunk) {
-      s.b = b0;
-      break;
-    }
+  for (;;) {
+    const int chunk = __reduce_add_sync(kFull, count) * p.heads_kv;
+    if (s.begin < base + chunk) break;
     base += chunk;
-    b0 += 32;
-    n = b0 + lane < p.batch ? extent_of<TOK>(p, __ldg(p.seq_lens + b0 + lane)).count * p.heads_kv : 0;
+    s.b += 32;
+    len = s.b + lane < p.batch ? __ldg(p.seq_lens + s.b + lane) : 0;
+    count = s.b + lane < p.batch ? extent_of<TOK>(p, len).count : 0;
   }
-  int incl = n;
+  int incl = count;
 #pragma unroll
   for (int d = 1; d < 32; d *= 2) {
     const int up = __shfl_up_sync(kFull, incl, d);
     if (lane >= d) incl += up;
   }
-  const int who = __ffs(__ballot_sync(kFull, s.begin < base + incl)) - 1;
+  const int who = __ffs(__ballot_sync(kFull, s.begin < base + incl * p.heads_kv)) - 1;
   s.b += who;
-  const int rest = s.begin - base - __shfl_sync(kFull, incl - n, who);
-  const int per_head = __shfl_sync(kFull, n, who) / p.heads_kv;
-  s.h = rest / per_head;
+  s.len = __shfl_sync(kFull, len, who);
+  const int per_head = __shfl_sync(kFull, count, who);
+  const int rest = s.begin - base - (__shfl_sync(kFull, incl, who) - per_head) * p.heads_kv;
+  s.h = floor_div(rest, per_head, reciprocal_of(per_head));
   s.t = rest - s.h * per_head;
   return s;
 }

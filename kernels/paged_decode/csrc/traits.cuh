@@ -24,7 +24,7 @@ struct Config {
   static constexpr int MTILES = D / 16;           // m16 tiles of V^T
   static constexpr int TM = TOK / 16;
   static constexpr int RED_PITCH = D + 4;         // floats; +4 makes the C-fragment stores free of bank conflicts
-  static constexpr int ML_FLOATS = 2 * 2 * WARPS * NT * 8;  // (parity, m or l, warp, head)
+  static constexpr int ML_FLOATS = WARPS * NT * 8 * 2;  // (warp, head, m or l)
 
   using QType = std::conditional_t<Q == DType::kBF16, ptx::BF16, ptx::F16>;
   // fp8 is widened to f16 in registers: exact for both formats, and one instruction for two values.
