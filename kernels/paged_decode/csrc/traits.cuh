@@ -34,7 +34,7 @@ struct Config {
 
   static_assert(Q == DType::kBF16 || Q == DType::kF16, "queries are 16-bit");
   static_assert(!(Q == DType::kF16 && KV == DType::kBF16), "f16 queries cannot meet a bf16 cache");
-  static_assert(D % 32 == 0 && D >= 64 && D <= 256, "head_dim");
+  static_assert(D == 64 || D == 128 || D == 256, "head_dim: rows of a power of two of 16-byte chunks");
   static_assert(WARPS == 1 || WARPS == 2 || WARPS == 4 || WARPS == 8, "teams are powers of two, one lane group a warp");
   static_assert(TOK == 16 || TOK == 32, "tile");
   static_assert(CHUNKS <= 32, "a row is at most one 512-byte access of a warp");
