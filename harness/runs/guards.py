@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -19,6 +20,9 @@ __all__ = ["LOAD_LIMIT", "MEMORY_LIMIT", "MachineWatch", "compilation_guard", "e
 # Cores that processes other than ours (and the hypervisor) may take on average over a run, as a share of all cores:
 # a desktop at rest and the kernel's own threads stay below 2 %, one foreign busy process on 2 cores is 50 %.
 LOAD_LIMIT = 0.05
+# Processes that a message names, and the cores below which one is not worth naming.
+SHOWN = 3
+LEAST_SHOWN = 0.01
 # Bytes that must stay available, so that neither the page cache nor the swap decides the times.
 MEMORY_LIMIT = 1024**3
 # Lines of vLLM, Inductor and Triton that tell of compiling.
@@ -36,6 +40,36 @@ class _Usage:
     stolen: float
     ours: float
     swapped: int
+    # CPU seconds since start of each process that is not ours: (pid, start time) -> (name, seconds).
+    others: Mapping[tuple[int, float], tuple[str, float]] = field(default_factory=dict)
+
+
+def _others() -> dict[tuple[int, float], tuple[str, float]]:
+    """Every process outside our tree, so that a message can name the ones that disturb."""
+    me = psutil.Process()
+    ours = {me.pid, *(one.pid for one in me.children(recursive=True))}
+    found: dict[tuple[int, float], tuple[str, float]] = {}
+    for process in psutil.process_iter():
+        if process.pid in ours:
+            continue
+        try:
+            times = process.cpu_times()
+            found[process.pid, process.create_time()] = (process.name(), times.user + times.system)
+        except psutil.Error:
+            # It ended meanwhile.
+            continue
+    return found
+
+
+def busiest(before: _Usage, after: _Usage) -> str:
+    """The processes that are not ours and used most CPU between two readings: "cc1plus (pid 812) 0.93 cores"."""
+    seconds = max(after.at - before.at, 1e-9)
+    used = {
+        key: (name, (total - before.others.get(key, ("", 0.0))[1]) / seconds) for key, (name, total) in after.others.items()
+    }
+    top = sorted(used.items(), key=lambda item: -item[1][1])[:SHOWN]
+    named = [f"{name} (pid {pid}) {cores:.2f} cores" for (pid, _), (name, cores) in top if cores >= LEAST_SHOWN]
+    return ", ".join(named) or "none that still runs; short-lived ones are not listed"
 
 
 def _ours() -> float:
@@ -65,6 +99,7 @@ def _usage() -> _Usage:
         stolen=times.steal,
         ours=_ours(),
         swapped=psutil.swap_memory().sin + psutil.swap_memory().sout,
+        others=_others(),
     )
 
 
@@ -91,13 +126,13 @@ class MachineWatch:
         others = max(0.0, busy - ours) / seconds
         share = others + stolen / seconds
         limit = LOAD_LIMIT * cores
-        state = GuardState.FIRED if share > limit else GuardState.PASSED
-        return GuardReading(
-            Guard.LOAD,
-            state,
+        text = (
             f"other processes {others:.2f} cores and the hypervisor {stolen / seconds:.2f} cores on average "
-            f"over {seconds:.1f} s, limit {limit:.2f} of {cores} cores together",
+            f"over {seconds:.1f} s, limit {limit:.2f} of {cores} cores together"
         )
+        if share <= limit:
+            return GuardReading(Guard.LOAD, GuardState.PASSED, text)
+        return GuardReading(Guard.LOAD, GuardState.FIRED, f"{text}; busiest: {busiest(self._before, after)}")
 
     def _memory(self, after: _Usage) -> GuardReading:
         lowest = min(self._lowest, psutil.virtual_memory().available)

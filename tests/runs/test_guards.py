@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +44,22 @@ def test_a_foreign_process_on_one_core_fires(machine):
     assert load.state is GuardState.FIRED
     assert "other processes 1.00 cores" in load.detail
     assert "limit 0.10 of 2 cores" in load.detail
+
+
+def test_a_foreign_process_is_named():
+    before = guards._usage()
+    code = "import time\nwhile time.process_time() < 20: pass"
+    # Not ours: its parent has ended, so it is adopted by init.
+    launcher = (
+        f"import subprocess, sys; "
+        f"print(subprocess.Popen((sys.executable, '-c', {code!r}), stdout=subprocess.DEVNULL, start_new_session=True).pid)"
+    )
+    pid = int(subprocess.run((sys.executable, "-c", launcher), check=True, stdout=subprocess.PIPE, text=True).stdout)
+    try:
+        time.sleep(0.5)
+        assert re.search(rf"\(pid {pid}\) [01]\.\d\d cores", guards.busiest(before, guards._usage()))
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_time_taken_by_the_hypervisor_fires(machine):
