@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,9 @@ SHOWN = 5  # offenders named in a message
 
 # Commits never change, so these hold for the life of this process: (repository, commit) -> path -> sha256.
 _known: dict[tuple[Path, str], dict[str, str | None]] = {}
+# What was found in order for an arm whose files cannot change unnoticed. A live server's record is checked after every run and
+# grows by a few lines, if at all: only those are looked at again.
+_in_order: dict[tuple[str, ...], set[LoadedModule]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,11 @@ def check_modules(arm: Arm, record_dir: Path) -> GuardReading:
     wrong = [f"record {one} cannot be read" for one in records.damaged]
     for tree in arm.trees:
         wrong += _moved_on(tree)
-    wrong += _misplaced(arm, records.modules)
+    key = (arm.digest, *(str(tree.path) for tree in arm.trees))
+    settled = set() if any(tree.origin is TreeOrigin.PATH for tree in arm.trees) else _in_order.setdefault(key, set())
+    wrong += _misplaced(arm, records.modules - settled)
+    if not wrong:
+        settled |= records.modules
     if wrong:
         more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         return _fired("; ".join(wrong[:SHOWN]) + more)
@@ -71,19 +79,29 @@ def check_modules(arm: Arm, record_dir: Path) -> GuardReading:
 
 def read_records(record_dir: Path) -> _Records:
     """Everything that the processes of a run wrote. A last line without its end is one that a kill cut off: it is ignored."""
+    files = sorted(record_dir.glob("*.jsonl")) if record_dir.is_dir() else []
+    read = [_read_record(file, file.stat().st_size) for file in files]
+    return _Records(
+        modules=frozenset[LoadedModule]().union(*(modules for modules, _ in read)),
+        processes=len(files),
+        damaged=tuple(place for _, damaged in read for place in damaged),
+    )
+
+
+@functools.lru_cache(maxsize=512)
+def _read_record(file: Path, size: int) -> tuple[frozenset[LoadedModule], tuple[str, ...]]:
+    """One process's modules, and the lines that are none. Records only grow, so a file of the same size is the same file."""
     modules: set[LoadedModule] = set()
     damaged: list[str] = []
-    files = sorted(record_dir.glob("*.jsonl")) if record_dir.is_dir() else []
-    for file in files:
-        *lines, _cut_off = file.read_bytes().split(b"\n")
-        for number, line in enumerate(lines, start=1):
-            try:
-                entry = json.loads(line)
-                if "process" not in entry:
-                    modules.add(LoadedModule(entry["name"], Path(entry["path"]), entry["sha256"]))
-            except (ValueError, KeyError, TypeError):
-                damaged.append(f"{file.name}:{number}")
-    return _Records(frozenset(modules), len(files), tuple(damaged))
+    *lines, _cut_off = file.read_bytes()[:size].split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+            if "process" not in entry:
+                modules.add(LoadedModule(entry["name"], Path(entry["path"]), entry["sha256"]))
+        except (ValueError, KeyError, TypeError):
+            damaged.append(f"{file.name}:{number}")
+    return frozenset(modules), tuple(damaged)
 
 
 def _fired(detail: str) -> GuardReading:

@@ -27,11 +27,12 @@ from harness.pins.model import Pin
 from harness.pins.reader import read_pins
 from harness.reports.evidence import Evidence, build_evidence, write_evidence
 from harness.reports.markdown import render_markdown
+from harness.runs.guards import machine_now
 from harness.runs.model import Backend
 from harness.series.lock import Built, check_lock
 from harness.series.reader import list_series, read_series
 from harness.trees.use import using
-from harness.vocabulary import Engine, ExitCode, Mode, Slot, Tier, TreeOrigin
+from harness.vocabulary import Engine, ExitCode, GuardState, Mode, Slot, Tier, TreeOrigin
 from harness.workloads.model import EngineWorkload, Script
 from harness.workloads.reader import read_workload
 
@@ -194,6 +195,9 @@ def _measure(
     plan = store.plan
     slots = {slot: arms[slot] for slot in plan.arms}
     context.progress.say(f"experiment {plan.id}, plan sha256 {plan.digest[:12]}, in {store.folder}")
+    for reading in machine_now():
+        if reading.state is GuardState.FIRED:
+            context.progress.warn(f"runs on this machine as it is now would be void, {reading.guard} guard: {reading.detail}")
     held = {tree.path for arm in slots.values() for tree in arm.trees}
     held |= {arm.environment.prefix.parent for arm in slots.values()}
     with using(context.paths, sorted(held)):

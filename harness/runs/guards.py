@@ -15,7 +15,7 @@ from harness.vocabulary import Guard, GuardState
 from harness.workloads.model import EngineWorkload
 from harness.workloads.vllm_results import ScriptResult
 
-__all__ = ["LOAD_LIMIT", "MEMORY_LIMIT", "MachineWatch", "compilation_guard", "error_guard", "token_guard"]
+__all__ = ["LOAD_LIMIT", "MEMORY_LIMIT", "MachineWatch", "machine_now", "compilation_guard", "error_guard", "token_guard"]
 
 # Cores that processes other than ours (and the hypervisor) may take on average over a run, as a share of all cores:
 # a desktop at rest and the kernel's own threads stay below 2 %, one foreign busy process on 2 cores is 50 %.
@@ -53,8 +53,9 @@ def _others() -> dict[tuple[int, float], tuple[str, float]]:
         if process.pid in ours:
             continue
         try:
-            times = process.cpu_times()
-            found[process.pid, process.create_time()] = (process.name(), times.user + times.system)
+            with process.oneshot():
+                times = process.cpu_times()
+                found[process.pid, process.create_time()] = (process.name(), times.user + times.system)
         except psutil.Error:
             # It ended meanwhile.
             continue
@@ -144,6 +145,13 @@ class MachineWatch:
             f"{lowest / 1024**3:.1f} GiB available, limit {MEMORY_LIMIT / 1024**3:.1f} GiB; "
             f"{swapped / 1024**2:.1f} MiB swapped during the run, limit 0",
         )
+
+
+def machine_now(seconds: float = 1.0) -> tuple[GuardReading, ...]:
+    """The machine before anything of ours runs: what would void a run, told before the minutes that a start takes."""
+    watch = MachineWatch()
+    time.sleep(seconds)
+    return watch.readings()
 
 
 def error_guard(result: ScriptResult) -> GuardReading:

@@ -18,14 +18,14 @@ from harness.bench import experiment
 from harness.bench.command import run_bench
 from harness.bench.request import add_arguments, request_of
 from harness.context import Context
-from harness.errors import ArmError, EvidenceError, PlanError, RunError, UsageError
+from harness.errors import ArmError, EvidenceError, PinError, PlanError, RunError, UsageError
 from harness.experiments import calibration
 from harness.experiments.store import experiments, read_experiment
 from harness.paths import Paths
 from harness.progress import Progress
 from harness.reports.evidence import read_evidence
-from harness.runs.model import RunResult
-from harness.vocabulary import Engine, ExitCode, Outcome, Slot, Tier, TreeOrigin
+from harness.runs.model import GuardReading, RunResult
+from harness.vocabulary import Engine, ExitCode, Guard, GuardState, Outcome, Slot, Tier, TreeOrigin
 
 ROOT = Path(__file__).resolve().parents[2]
 SERIES = "vllm/penalties-bin-counts"
@@ -52,6 +52,7 @@ def arms(monkeypatch):
 
     monkeypatch.setattr(experiment, "arm_for", arm_for)
     monkeypatch.setattr(experiment, "differences", lambda _a, _b: ())
+    monkeypatch.setattr(experiment, "machine_now", lambda: ())
     return made
 
 
@@ -188,6 +189,21 @@ def test_arms_that_differ_in_more_than_the_series_are_refused(context, monkeypat
     monkeypatch.setattr(experiment, "differences", lambda _a, _b: (own, stray))
     backend = FakeBackend()
     with pytest.raises(ArmError, match=r"differ in 1 thing.*\n  package numpy: 2.2.6 / 2.4.6"):
+        bench(context, backend)
+    assert backend.requests == []
+
+
+def test_a_busy_machine_is_told_before_the_minutes_that_a_start_takes(context, monkeypatch, capsys):
+    busy = GuardReading(Guard.LOAD, GuardState.FIRED, "other processes 1.00 cores; busiest: cc1plus (pid 812) 0.97 cores")
+    monkeypatch.setattr(experiment, "machine_now", lambda: (busy,))
+    bench(context, FakeBackend())
+    assert "warning: runs on this machine as it is now would be void, load guard: other processes 1.00" in capsys.readouterr().err
+
+
+def test_a_tree_that_is_not_the_locked_commit_is_refused(context):
+    shutil.copy(ROOT / "upstream" / "lock.toml", context.paths.lock_file)
+    backend = FakeBackend()
+    with pytest.raises(PinError, match="vllm-0.24.0 from archive is commit f{40}, but"):
         bench(context, backend)
     assert backend.requests == []
 
