@@ -9,39 +9,41 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from harness.arms.compare import Cause, differences
 from harness.arms.model import Arm
-from harness.arms.resolve import BASE, arm_for
+from harness.arms.resolve import BASE
+from harness.bench.arms import folders_of, is_series, make_arms
 from harness.bench.costs import known_costs
-from harness.bench.request import BenchRequest
+from harness.bench.request import BenchRequest, Origin
 from harness.context import Context
-from harness.errors import ArmError, RunError, UsageError
-from harness.experiments import calibration
+from harness.errors import EvidenceError, RunError, UsageError
+from harness.experiments import calibration, codec
 from harness.experiments.execute import execute
 from harness.experiments.machine import read_machine
 from harness.experiments.plan import ArmIdentity, Plan, make_plan
 from harness.experiments.store import ExperimentStore, check_arms
 from harness.experiments.verdict import decide
-from harness.names import nearest
+from harness.files import write_atomically
 from harness.pins.model import Pin
 from harness.pins.reader import read_pins
 from harness.reports.evidence import Evidence, build_evidence, write_evidence
 from harness.reports.markdown import render_markdown
 from harness.runs.guards import machine_now
 from harness.runs.model import Backend
-from harness.series.lock import Built, check_lock
 from harness.series.reader import list_series, read_series
 from harness.trees.use import using
-from harness.vocabulary import Engine, ExitCode, GuardState, Mode, Slot, Tier, TreeOrigin
+from harness.vocabulary import Engine, ExitCode, GuardState, Mode, Slot
 from harness.workloads.model import EngineWorkload, Script
 from harness.workloads.reader import read_workload
+from harness.workloads.synthetic import model_folder
 
-__all__ = ["BackendMaker", "Inputs", "exit_code", "inputs_of", "keep_evidence", "make_arms", "plan_of", "resume", "run_new"]
+__all__ = ["BackendMaker", "Inputs", "exit_code", "inputs_of", "keep_evidence", "plan_of", "resume", "run_new"]
 
 # Makes the engine's backend for these arms, with the context for paths and progress.
 BackendMaker = Callable[[Context, Mapping[Slot, Arm], EngineWorkload, Mode], Backend]
 
 NOT_MADE = "not made yet"
+# Beside the plan: what the person named that the plan only has digests of, so that resuming can find it again.
+ORIGIN = "origin.json"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,57 +79,11 @@ def inputs_of(context: Context, engine: Engine, request: BenchRequest, *, defaul
     return Inputs(pin, workload, mode)
 
 
-def is_series(context: Context, what: str) -> bool:
-    """Whether it names a series of this checkout. Raises UsageError for what looks like one and is none."""
-    known = list_series(context.paths)
-    if what in known:
-        return True
-    engine, _, rest = what.partition("/")
-    if engine in set(Engine) and rest and not Path(what).expanduser().exists():
-        raise UsageError(f"there is no series {what!r}. {nearest(what, known)} A path of your own must exist.")
-    return False
-
-
-def make_arms(context: Context, request: BenchRequest, pin: Pin) -> dict[Slot, Arm]:
-    """The arms of every slot that may run. Each has a name of its own, so caches of its own, like two arms of a series have.
-
-    Raises ArmError when base and patched differ in anything but what is measured.
-    """
-    patched = BASE if request.aa else request.patched
-    named = {Slot.BASE: (BASE, BASE), Slot.PATCHED: (patched, "base again" if request.aa else patched)}
-    if request.tier is Tier.CONFIRM and not request.aa:
-        named[Slot.CONTROL] = (BASE, "control")
-    arms = {
-        slot: arm_for(context.paths, pin, what, request.device, context.progress, mirror=request.mirror, name=name)
-        for slot, (what, name) in named.items()
-    }
-    for slot, arm in arms.items():
-        _check_lock(context, pin, arm, named[slot][0])
-    unexplained = [one for one in differences(arms[Slot.BASE], arms[Slot.PATCHED]) if one.cause is Cause.OTHER]
-    if unexplained:
-        listed = "".join(f"\n  {one.kind} {one.name}: {one.a} / {one.b}" for one in unexplained[:10])
-        raise ArmError(
-            f"the two arms differ in {len(unexplained)} thing(s) that {patched} does not explain, so a measured difference "
-            f"would mean nothing:{listed}\nList all with: nox -s arms -- {BASE} {patched}"
-        )
-    return arms
-
-
-def _check_lock(context: Context, pin: Pin, arm: Arm, what: str) -> None:
-    """What others can make again by the same name must be the same commit; a ref or path of the user's own is what it is."""
-    for tree in arm.trees:
-        if tree.origin in {TreeOrigin.BASE, TreeOrigin.SERIES}:
-            series = read_series(context.paths, what) if tree.origin is TreeOrigin.SERIES else None
-            if not check_lock(context.paths.lock_file, Built(pin, tree.source, tree.base, series, tree.tip)):
-                context.progress.warn(
-                    f"{what} on {pin.name} from {tree.source} is not in {context.paths.lock_file.name} yet, so other machines "
-                    "cannot check that they run the same; record it with --update-lock of `nox -s apply`"
-                )
-
-
 def plan_of(context: Context, request: BenchRequest, inputs: Inputs, arms: Mapping[Slot, Arm] | None, seed: int) -> Plan:
     """The plan; without arms (dry run) their digests are placeholders."""
     costs = known_costs(context.paths, f"{inputs.workload.engine}/{inputs.workload.name}", inputs.mode)
+    if not costs.measured:
+        context.progress.say("nothing of this workload has run here yet, so the times are a guess from another 2-core machine")
 
     def identity(slot: Slot, what: str) -> ArmIdentity:
         return ArmIdentity(what, NOT_MADE, f"{NOT_MADE}: {what}") if arms is None else _identity(arms[slot], what)
@@ -160,6 +116,7 @@ def run_new(context: Context, request: BenchRequest, inputs: Inputs, maker: Back
         if request.repeat > 1:
             context.progress.say(f"experiment {number + 1} of {request.repeat}: {plan.id}")
         with _device(context), ExperimentStore.create(context.paths, plan) as store:
+            write_atomically(store.folder / ORIGIN, codec.pretty(request.origin), EvidenceError)
             evidence = _measure(context, store, inputs, arms, maker)
         yield evidence
 
@@ -171,12 +128,7 @@ def resume(context: Context, request: BenchRequest, engine: Engine, maker: Backe
     with _device(context), ExperimentStore.resume(context.paths, request.resume) as store:
         plan = store.plan
         asked = dataclasses.replace(
-            request,
-            workload=plan.workload,
-            mode=plan.mode,
-            tier=plan.tier,
-            aa=plan.aa,
-            patched=request.patched if plan.aa else plan.arms[Slot.PATCHED].what,
+            request.with_origin(_origin(store)), workload=plan.workload, mode=plan.mode, tier=plan.tier, aa=plan.aa
         )
         inputs = inputs_of(context, engine, asked, default_workload=plan.workload)
         if inputs.workload.digest != plan.workload_digest:
@@ -198,15 +150,14 @@ def _measure(
     for reading in machine_now():
         if reading.state is GuardState.FIRED:
             context.progress.warn(f"runs on this machine as it is now would be void, {reading.guard} guard: {reading.detail}")
-    held = {tree.path for arm in slots.values() for tree in arm.trees}
-    held |= {arm.environment.prefix.parent for arm in slots.values()}
+    held = folders_of(slots.values()) | {model_folder(context.paths, inputs.workload.model), store.folder}
     with using(context.paths, sorted(held)):
         samples = execute(plan, maker(context, slots, inputs.workload, plan.mode), store, context.progress)
     history = {key: one.without(plan.id) for key, one in calibration.load_all(context.paths, plan).items()}
     decision = decide(plan, samples, history)
-    evidence = build_evidence(plan, samples, decision, machine=read_machine(), arms=slots, history=history)
+    evidence = build_evidence(plan, samples, decision, machine=read_machine(), arms=slots, history=history, workload=inputs.workload)
     write_evidence(store.folder / "evidence.json", evidence)
-    (store.folder / "report.md").write_text(render_markdown(evidence), encoding="utf-8")
+    write_atomically(store.folder / "report.md", render_markdown(evidence), EvidenceError)
     if not decision.is_void:
         calibration.record_experiment(context.paths, plan, samples)
     return evidence
@@ -216,14 +167,23 @@ def _identity(arm: Arm, what: str) -> ArmIdentity:
     return ArmIdentity(what, arm.trees[0].tip, arm.digest)
 
 
+def _origin(store: ExperimentStore) -> Origin:
+    file = store.folder / ORIGIN
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise EvidenceError(f"cannot read {file}: {error.strerror}. Without it the experiment cannot go on; plan anew.") from error
+    return codec.decode(Origin, codec.parse(text, str(file)), str(file))
+
+
 def keep_evidence(context: Context, evidence: Evidence) -> tuple[Path, ...]:
-    """Copy evidence and report into the folder of the series that was measured."""
+    """Copy evidence and report into the folder of the series that was measured; none for a void experiment."""
+    if evidence.decision.is_void:
+        return ()
     folder = context.paths.patches / evidence.plan.arms[Slot.PATCHED].what / "evidence"
-    folder.mkdir(exist_ok=True)
-    stem = f"{evidence.plan.workload.partition('/')[2]}-{evidence.plan.tier}-{evidence.plan.created[:10]}"
-    files = (folder / f"{stem}.json", folder / f"{stem}.md")
+    files = (folder / f"{evidence.plan.id}.json", folder / f"{evidence.plan.id}.md")
     write_evidence(files[0], evidence)
-    files[1].write_text(render_markdown(evidence), encoding="utf-8")
+    write_atomically(files[1], render_markdown(evidence), EvidenceError)
     return files
 
 

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UsageError
 from harness.vocabulary import Device, Mode, Tier
 
-__all__ = ["BenchRequest", "add_arguments", "request_of"]
+__all__ = ["BenchRequest", "Origin", "add_arguments", "request_of"]
 
 FAILING = ("slower", "inconclusive", "equivalent", "no-sign")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a person named, as far as a plan does not say it; stored beside the plan. `mirror` is a path of this machine."""
+
+    patched: str
+    pin: str
+    device: Device
+    model: str | None
+    mirror: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,22 @@ class BenchRequest:
     resume: str | None
     keep: bool
     fail_on: frozenset[str]
+
+    @property
+    def origin(self) -> Origin:
+        mirror = None if self.mirror is None else str(self.mirror.expanduser().resolve())
+        return Origin(self.patched, self.pin, self.device, self.model, mirror)
+
+    def with_origin(self, origin: Origin) -> BenchRequest:
+        """This request about what another one named."""
+        return dataclasses.replace(
+            self,
+            patched=origin.patched,
+            pin=origin.pin,
+            device=origin.device,
+            model=origin.model,
+            mirror=None if origin.mirror is None else Path(origin.mirror),
+        )
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, default_series: str) -> None:
@@ -74,6 +102,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, default_series: str) -> No
     )
 
 
+    # What a plan fixes: with --resume these must be left as they are.
+    after = {"resume", "keep", "fail_on"}
+    options = [one for group in (what, run, how, end) for one in group._group_actions]  # noqa: SLF001  no public way to list
+    parser.set_defaults(planned={one.dest: one.default for one in options if one.dest not in after})
+
+
 def _positive(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
@@ -83,8 +117,11 @@ def _positive(text: str) -> int:
 
 def request_of(args: argparse.Namespace) -> BenchRequest:
     """The request. Raises UsageError for options that do not go together."""
-    if args.resume and (args.repeat > 1 or args.dry_run):
-        raise UsageError("--resume goes on with one experiment as it was planned; leave out --repeat and --dry-run")
+    if args.resume:
+        given = sorted(name for name, default in args.planned.items() if getattr(args, name) != default)
+        if given:
+            named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(f"--resume goes on with an experiment as it was planned; leave out {named}")
     if not args.confirm and args.generations is not None:
         raise UsageError("a screen is one generation; --generations goes with --confirm")
     if args.keep and args.aa:

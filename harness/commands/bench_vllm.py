@@ -47,7 +47,7 @@ def _backend(context: Context, arms: Mapping[Slot, Arm], workload: EngineWorkloa
         arms=arms,
         workload=workload,
         mode=mode,
-        model=Path(workload.model) if Path(workload.model).is_absolute() else make_model(context.paths, workload.model),
+        model=make_model(context.paths, workload.model),
         progress=context.progress,
         environment_of=arm_environment,
         modules_of=check_modules,

@@ -71,12 +71,7 @@ def execute(plan: Plan, backend: Backend, store: ExperimentStore, progress: Prog
             progress.warn(
                 f"generation {todo[0]} is made again ({len(disturbed)} of {plan.replacements}): {disturbed[-1].reason}"
             )
-        try:
-            _Attempt(plan, backend, store, todo, progress=progress, clock=clock, first=first).make()
-        except KeyboardInterrupt:
-            kept = f"{len(complete)} of {len(plan.generations)} generations are kept"
-            progress.warn(f"interrupted; {kept}, generation {todo[0]} will be made again. Resume experiment {plan.id}.")
-            raise
+        _Attempt(plan, backend, store, todo, progress=progress, clock=clock, first=first).make()
         first = False
     return tuple(store.samples)
 
@@ -110,16 +105,28 @@ class _Attempt:
     def make(self) -> None:
         """Open, warm up, run; ends at the first run that fails or is void, because the generation cannot count any more."""
         with ExitStack() as stack:
-            sessions = self._open(stack)
-            if sessions is None:
-                return
-            for index, seed in enumerate(self._warmups, start=1):
-                for slot in self._generation.slots:
-                    if not self._run(sessions[slot], -index, slot, seed):
-                        return
-            for turn in self._generation.turns:
-                if not self._run(sessions[turn.slot], turn.position, turn.slot, turn.seed):
+            try:
+                self._make(stack)
+            except KeyboardInterrupt:
+                # Told before the sessions are closed, which takes seconds: who waits must know what is kept.
+                kept = f"{len(self._plan.generations) - 1 - len(self._later)} of {len(self._plan.generations)} generations are kept"
+                self._progress.warn(
+                    f"interrupted, stopping what runs; {kept}, generation {self._generation.number} will be made again. "
+                    f"Go on with: --resume {self._plan.id}"
+                )
+                raise
+
+    def _make(self, stack: ExitStack) -> None:
+        sessions = self._open(stack)
+        if sessions is None:
+            return
+        for index, seed in enumerate(self._warmups, start=1):
+            for slot in self._generation.slots:
+                if not self._run(sessions[slot], -index, slot, seed):
                     return
+        for turn in self._generation.turns:
+            if not self._run(sessions[turn.slot], turn.position, turn.slot, turn.seed):
+                return
 
     def _open(self, stack: ExitStack) -> dict[Slot, Session] | None:
         number, slots = self._generation.number, self._generation.slots

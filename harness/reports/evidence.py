@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from harness.experiments.samples import Sample
 from harness.experiments.verdict import Decision
 from harness.files import write_atomically
 from harness.vocabulary import Device, Engine, Slot, Source, TreeOrigin
+from harness.workloads.model import EngineWorkload
 
 __all__ = ["SCHEMA", "ArmRecord", "Evidence", "TreeRecord", "build_evidence", "describe_arm", "read_evidence", "write_evidence"]
 
@@ -64,6 +66,8 @@ class Evidence:
     written: str
     plan_digest: str
     plan: Plan
+    # The whole workload that the plan has the digest of. A real model is named by its folder, not by the place of that.
+    workload: EngineWorkload
     machine: Machine
     arms: Mapping[Slot, ArmRecord]
     # The stored A/A records that the decision was made with, by metric.
@@ -96,6 +100,7 @@ def build_evidence(
     samples: Sequence[Sample],
     decision: Decision,
     *,
+    workload: EngineWorkload,
     machine: Machine,
     arms: Mapping[Slot, Arm],
     history: Mapping[str, History],
@@ -108,6 +113,7 @@ def build_evidence(
         written=moment.isoformat(timespec="seconds"),
         plan_digest=plan.digest,
         plan=plan,
+        workload=dataclasses.replace(workload, model=Path(workload.model).name),
         machine=machine,
         arms={slot: describe_arm(arm) for slot, arm in arms.items()},
         history=dict(history),

@@ -130,7 +130,8 @@ def _method(evidence: Evidence) -> tuple[str, ...]:
         f"{plan.tier}, {plan.mode} mode ({mode}): {done}",
         f"order ({plan.ordering}; {labels}), first generation: {order}",
         f"workload {plan.workload} ({plan.workload_digest[:12]})",
-        *(f"{slot}: {arm.what} at {arm.tip[:12]} ({arm.digest[:12]})" for slot, arm in plan.arms.items()),
+        f"script {evidence.workload.script}, model {evidence.workload.model}",
+        *(_arm(evidence, slot) for slot in plan.arms),
         f"machine: {machine.fingerprint}, {machine.memory_gib:g} GiB, Linux {machine.kernel}",
     ]
     environments = {slot: arm.environment for slot, arm in evidence.arms.items() if slot is not Slot.CONTROL}
@@ -138,3 +139,9 @@ def _method(evidence: Evidence) -> tuple[str, ...]:
         lines.append("environment: " + ", ".join(sorted(set(environments.values()))))
     lines.append(f"plan {plan.id}, sha256 {evidence.plan_digest[:12]}, made {plan.created} before the first run")
     return tuple(lines)
+
+
+def _arm(evidence: Evidence, slot: Slot) -> str:
+    arm = evidence.plan.arms[slot]
+    sources = sorted({tree.source for tree in evidence.arms[slot].trees})
+    return f"{slot}: {arm.what} at {arm.tip[:12]} ({arm.digest[:12]}), pin from {', '.join(sources)}"

@@ -21,7 +21,7 @@ from harness.files import write_durably
 from harness.names import nearest
 from harness.paths import Paths
 
-__all__ = ["MODEL_SCHEMA", "SyntheticModel", "list_models", "make_model", "read_model"]
+__all__ = ["MODEL_SCHEMA", "SyntheticModel", "list_models", "make_model", "model_folder", "read_model"]
 
 MODEL_SCHEMA = 1
 # Part of the folder's name: raise it when the files made from the same TOML change.
@@ -95,15 +95,22 @@ def _check_config(table: Fields) -> None:
             raise table.malformed(key, table.take(key, ""), f"{token}, the id of {_SPECIAL[token]!r} in our tokenizer")
 
 
+def model_folder(paths: Paths, name: str) -> Path:
+    """Where a workload's model is: the absolute path of a real one, or where `make_model` puts a synthetic one."""
+    return Path(name) if Path(name).is_absolute() else paths.models / f"{name}-{read_model(paths, name).digest[:12]}"
+
+
 def make_model(paths: Paths, name: str) -> Path:
     """The folder of the model, made now unless it is there. Its name holds the content's hash, so it never goes stale.
 
+    A real model, given by an absolute path, is what it is.
+
     Two processes may make it at once: each builds its own folder, and the first rename wins.
     """
-    model = read_model(paths, name)
-    target = paths.models / f"{name}-{model.digest[:12]}"
+    target = model_folder(paths, name)
     if target.is_dir():
         return target
+    model = read_model(paths, name)
     paths.models.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=paths.models))
     try:

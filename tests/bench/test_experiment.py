@@ -14,18 +14,21 @@ from experiment_fakes import NOON, TPOT, FakeBackend, steady
 from report_fakes import arm
 
 from harness.arms.compare import Cause, Difference, DifferenceKind
+from harness.bench import arms as bench_arms
 from harness.bench import experiment
 from harness.bench.command import run_bench
 from harness.bench.request import add_arguments, request_of
 from harness.context import Context
-from harness.errors import ArmError, EvidenceError, PinError, PlanError, RunError, UsageError
+from harness.errors import ArmError, EvidenceError, PinError, PlanError, RunError, TreeError, UsageError, WorkloadError
 from harness.experiments import calibration
 from harness.experiments.store import experiments, read_experiment
 from harness.paths import Paths
 from harness.progress import Progress
 from harness.reports.evidence import read_evidence
 from harness.runs.model import GuardReading, RunResult
+from harness.trees.use import removing
 from harness.vocabulary import Engine, ExitCode, Guard, GuardState, Outcome, Slot, Tier, TreeOrigin
+from harness.workloads.synthetic import model_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 SERIES = "vllm/penalties-bin-counts"
@@ -50,8 +53,8 @@ def arms(monkeypatch):
         made[name] = dataclasses.replace(arm(letter * 40, origin, what, letter * 64), name=name)
         return made[name]
 
-    monkeypatch.setattr(experiment, "arm_for", arm_for)
-    monkeypatch.setattr(experiment, "differences", lambda _a, _b: ())
+    monkeypatch.setattr(bench_arms, "arm_for", arm_for)
+    monkeypatch.setattr(bench_arms, "differences", lambda _a, _b: ())
     monkeypatch.setattr(experiment, "machine_now", lambda: ())
     return made
 
@@ -171,7 +174,7 @@ def test_resume_refuses_a_workload_that_changed(context):
 def test_resume_refuses_an_arm_that_changed(context, monkeypatch):
     bench(context, FakeBackend())
     (name,) = experiments(context.paths)
-    monkeypatch.setattr(experiment, "arm_for", lambda *_, **_k: arm("c" * 40, TreeOrigin.BASE, "base", "c" * 64))
+    monkeypatch.setattr(bench_arms, "arm_for", lambda *_, **_k: arm("c" * 40, TreeOrigin.BASE, "base", "c" * 64))
     with pytest.raises(PlanError, match="is not what was planned"):
         bench(context, FakeBackend(), "--resume", name)
 
@@ -186,7 +189,7 @@ def test_resume_of_an_unknown_experiment_offers_the_nearest(context):
 def test_arms_that_differ_in_more_than_the_series_are_refused(context, monkeypatch):
     stray = Difference(DifferenceKind.PACKAGE, "numpy", "2.2.6", "2.4.6", Cause.OTHER)
     own = Difference(DifferenceKind.TREE_FILE, "vllm/a.py", "1" * 12, "2" * 12, Cause.SERIES)
-    monkeypatch.setattr(experiment, "differences", lambda _a, _b: (own, stray))
+    monkeypatch.setattr(bench_arms, "differences", lambda _a, _b: (own, stray))
     backend = FakeBackend()
     with pytest.raises(ArmError, match=r"differ in 1 thing.*\n  package numpy: 2.2.6 / 2.4.6"):
         bench(context, backend)
@@ -208,6 +211,49 @@ def test_a_tree_that_is_not_the_locked_commit_is_refused(context):
     assert backend.requests == []
 
 
+@pytest.mark.parametrize("path", ["csrc/cache_kernels.cu", "vllm/x/y.cuh", "CMakeLists.txt", "csrc/ops.h"])
+def test_a_change_that_would_have_to_be_compiled_is_refused(context, monkeypatch, path):
+    change = Difference(DifferenceKind.TREE_FILE, path, "1" * 12, "2" * 12, Cause.SERIES)
+    monkeypatch.setattr(bench_arms, "differences", lambda _a, _b: (change,))
+    backend = FakeBackend()
+    with pytest.raises(ArmError, match=f"run the pinned wheel's binaries, without the change.*{path}"):
+        bench(context, backend)
+    assert backend.requests == []
+
+
+def test_a_series_that_says_it_needs_a_build_is_refused(context):
+    file = context.paths.patches / SERIES / "series.toml"
+    file.write_text(file.read_text().replace("build = false", "build = true"))
+    with pytest.raises(ArmError, match="build = true"):
+        bench(context, FakeBackend())
+
+
+def test_resume_finds_the_model_pin_and_device_that_were_named(context, tmp_path):
+    model = tmp_path / "real model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    bench(context, FakeBackend(), "--model", str(model), "--pin", "0.24.0")
+    (name,) = experiments(context.paths)
+    assert bench(context, FakeBackend(), "--resume", name) is ExitCode.OK
+    evidence = read_evidence(context.paths.experiments / name / "evidence.json")
+    assert evidence.workload.model == "real model", "evidence names the model, not where it lies on this machine"
+
+
+def test_what_runs_cannot_be_removed_meanwhile(context):
+    held = []
+
+    def look(request):
+        if not held:
+            for folder in (context.paths.experiments / experiments(context.paths)[0], model_folder(context.paths, "tiny-llama")):
+                with pytest.raises(TreeError, match="in use"), removing(context.paths, folder):
+                    pass
+                held.append(folder)
+        return steady(request)
+
+    assert bench(context, FakeBackend(result=look)) is ExitCode.OK
+    assert len(held) == 2
+
+
 def test_two_experiments_at_once_are_refused(context):
     def second(request):
         with pytest.raises(RunError, match="another experiment is running"):
@@ -221,8 +267,8 @@ def test_two_experiments_at_once_are_refused(context):
     ("words", "error", "says"),
     [
         (("--patched", "vllm/penalties-bin-count"), UsageError, "Did you mean 'vllm/penalties-bin-counts'"),
-        (("--workload", "vllm/penalties-serv"), Exception, "vllm/penalties-serve"),
-        (("--pin", "0.24"), Exception, "0.24.0"),
+        (("--workload", "vllm/penalties-serv"), WorkloadError, "vllm/penalties-serve"),
+        (("--pin", "0.24"), PinError, "0.24.0"),
         (("--device", "cuda"), UsageError, "is for cpu, not for cuda"),
     ],
 )
@@ -232,11 +278,18 @@ def test_wrong_names_cost_nothing_and_offer_the_nearest(context, words, error, s
     assert not context.paths.state.exists()
 
 
-def test_keep_puts_evidence_beside_the_series(context):
-    assert bench(context, FakeBackend(), "--confirm", "--keep") is ExitCode.OK
-    (file,) = (context.paths.patches / SERIES / "evidence").glob("*.json")
+def test_keep_puts_every_experiment_beside_the_series(context):
+    assert bench(context, FakeBackend(), "--confirm", "--keep", "--repeat", "2") is ExitCode.OK
+    file, other = sorted((context.paths.patches / SERIES / "evidence").glob("*.json"))
     assert read_evidence(file).decision.verdict == "faster"
+    assert read_evidence(other).plan.seed == 1
     assert file.with_suffix(".md").read_text().startswith("**faster**")
+
+
+def test_keep_does_not_keep_a_void_experiment(context):
+    crash = FakeBackend(result=lambda _request: RunResult(Outcome.CRASHED, detail="exit code 7"))
+    assert bench(context, crash, "--keep") is ExitCode.VOID
+    assert not (context.paths.patches / SERIES / "evidence").exists()
 
 
 def test_keep_refuses_a_checkout_that_is_no_series(context, tmp_path):

@@ -37,8 +37,9 @@ def test_everything_given_arrives():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--resume", "x", "--repeat", "2"), "--resume goes on with one experiment"),
-        (("--resume", "x", "--dry-run"), "--resume goes on with one experiment"),
+        (("--resume", "x", "--repeat", "2"), "--resume goes on with .* as it was planned; leave out --repeat"),
+        (("--resume", "x", "--dry-run"), "leave out --dry-run"),
+        (("--resume", "x", "--patched", "vllm/y", "--confirm", "--seed", "3"), "leave out --confirm, --patched, --seed"),
         (("--generations", "6"), "--generations goes with --confirm"),
         (("--aa", "--keep"), "--keep stores evidence about a series"),
     ],
@@ -46,6 +47,17 @@ def test_everything_given_arrives():
 def test_options_that_do_not_go_together(words, says):
     with pytest.raises(UsageError, match=says):
         parse(*words)
+
+
+def test_what_is_done_with_the_result_goes_with_resume():
+    request = parse("--resume", "x", "--keep", "--fail-on", "slower")
+    assert (request.resume, request.keep, request.fail_on) == ("x", True, {"slower"})
+
+
+def test_a_request_about_what_another_one_named():
+    first = parse("--patched", "vllm/x", "--pin", "head", "--model", "tiny", "--mirror", "m.git")
+    again = parse("--resume", "x").with_origin(first.origin)
+    assert (again.patched, again.pin, again.model, again.mirror) == ("vllm/x", "head", "tiny", Path("m.git").resolve())
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "two", "1.5"])

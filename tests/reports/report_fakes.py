@@ -16,6 +16,7 @@ from harness.reports.evidence import Evidence, build_evidence
 from harness.runs.model import GuardReading
 from harness.trees.model import Tree
 from harness.vocabulary import Device, Engine, Guard, GuardState, Outcome, Slot, Source, Tier, TreeOrigin
+from harness.workloads.model import EngineWorkload, Script, TokenCounts
 
 MACHINE = Machine(cpu="Test CPU", cores=2, usable_cores=2, memory_gib=23.5, kernel="6.1.0", python="3.11.7")
 ENVIRONMENT = Environment(
@@ -26,6 +27,25 @@ ENVIRONMENT = Environment(
     wheel=Path("/somewhere/wheel"),
     packages={"torch": "2.11.0", "numpy": "2.2.6"},
     digest="e" * 64,
+)
+WORKLOAD = EngineWorkload(
+    engine=Engine.VLLM,
+    name="serve-penalties",
+    why="the sampler",
+    script=Script.SERVE,
+    devices=(Device.CPU,),
+    model="/somewhere/models/tiny-llama",
+    server_arguments=("--enforce-eager",),
+    arguments=("--num-prompts", "16"),
+    variables={"VLLM_CPU_KVCACHE_SPACE": "1"},
+    primary=TPOT,
+    secondary=(THROUGHPUT, TTFT),
+    tokens=TokenCounts(1024, 3072),
+    warmup_runs=1,
+    start_timeout_s=300.0,
+    run_timeout_s=180.0,
+    links=(),
+    digest="d" * 64,
 )
 NOISE = (0.001, -0.0005, 0.0007, -0.001, 0.0004, -0.0002)
 LOADED = GuardReading(Guard.LOAD, GuardState.FIRED, "load 1.9 before the run, limit 0.5")
@@ -112,4 +132,4 @@ def evidence_of(case: str) -> Evidence:
     base = arm("ee0da84ab" + "0" * 31, TreeOrigin.BASE, "", plan.arms[Slot.BASE].digest)
     patched = base if plan.aa else arm("1234567890" * 4, TreeOrigin.SERIES, "vllm/penalties-bin-counts", "c" * 64)
     arms = {Slot.BASE: base, Slot.PATCHED: patched} | ({Slot.CONTROL: base} if plan.control else {})
-    return build_evidence(plan, samples, decide(plan, samples, known), machine=MACHINE, arms=arms, history=known, now=NOON)
+    return build_evidence(plan, samples, decide(plan, samples, known), workload=WORKLOAD, machine=MACHINE, arms=arms, history=known, now=NOON)
