@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from collections.abc import Mapping
@@ -88,9 +89,15 @@ def pip_install(python: Path, requirements: Path, log: Path, progress: Progress)
     command = [str(python), "-m", "pip", "install", "--no-deps", "--only-binary", ":all:", "--no-compile", "--no-input"]
     command += ["--progress-bar", "off", "--disable-pip-version-check", "--no-warn-script-location", "-r", str(requirements)]
     start = time.monotonic()
-    with log.open("w", encoding="utf-8") as output:
+    # pip unpacks gigabytes before it installs them: on the disk that was probed, not on a /tmp that may be memory.
+    with log.open("w", encoding="utf-8") as output, tempfile.TemporaryDirectory(prefix=".pip-", dir=log.parent) as space:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=clean_environment(), cwd=log.parent
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**clean_environment(), "TMPDIR": space},
+            cwd=log.parent,
         )
         try:
             status = _wait(process, log, total, start, progress)

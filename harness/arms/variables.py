@@ -34,6 +34,9 @@ def arm_variables(folder: Path, trees: Iterable[Tree], environment: Environment)
         # Bytecode is for one content of the tree: a pyc whose source changed within a second would pass as current.
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         "PYTHONNOUSERSITE": "1",
+        # vLLM's client trusts http_proxy, and would send its requests to our own loopback server there.
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
         "PYTHONHASHSEED": "0",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",

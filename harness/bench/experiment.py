@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from harness.arms.model import Arm
 from harness.arms.resolve import BASE
@@ -15,7 +14,7 @@ from harness.bench.arms import folders_of, is_series, make_arms
 from harness.bench.costs import known_costs
 from harness.bench.request import BenchRequest, Origin
 from harness.context import Context
-from harness.errors import EvidenceError, RunError, UsageError
+from harness.errors import EvidenceError, PlanError, RunError, UsageError
 from harness.experiments import calibration, codec
 from harness.experiments.execute import execute
 from harness.experiments.machine import read_machine
@@ -42,6 +41,7 @@ __all__ = ["BackendMaker", "Inputs", "exit_code", "inputs_of", "keep_evidence", 
 BackendMaker = Callable[[Context, Mapping[Slot, Arm], EngineWorkload, Mode], Backend]
 
 NOT_MADE = "not made yet"
+MACHINE_LOCK = "\0upkernel-experiment"
 # Beside the plan: what the person named that the plan only has digests of, so that resuming can find it again.
 ORIGIN = "origin.json"
 
@@ -115,7 +115,7 @@ def run_new(context: Context, request: BenchRequest, inputs: Inputs, maker: Back
         plan = plan_of(context, request, inputs, arms, request.seed + number)
         if request.repeat > 1:
             context.progress.say(f"experiment {number + 1} of {request.repeat}: {plan.id}")
-        with _device(context), ExperimentStore.create(context.paths, plan) as store:
+        with _machine(), ExperimentStore.create(context.paths, plan) as store:
             write_atomically(store.folder / ORIGIN, codec.pretty(request.origin), EvidenceError)
             evidence = _measure(context, store, inputs, arms, maker)
         yield evidence
@@ -125,8 +125,14 @@ def resume(context: Context, request: BenchRequest, engine: Engine, maker: Backe
     """Go on with a stopped experiment. Raises PlanError when an arm or the workload is no longer what was planned."""
     if request.resume is None:
         raise UsageError("nothing to resume: give the experiment's id")
-    with _device(context), ExperimentStore.resume(context.paths, request.resume) as store:
+    with _machine(), ExperimentStore.resume(context.paths, request.resume) as store:
         plan = store.plan
+        here = read_machine().fingerprint
+        if plan.device != here:
+            raise PlanError(
+                f"experiment {plan.id} was begun on another machine ({plan.device}; this is {here}); samples of two machines do "
+                "not go together: start a new experiment"
+            )
         asked = dataclasses.replace(
             request.with_origin(_origin(store)), workload=plan.workload, mode=plan.mode, tier=plan.tier, aa=plan.aa
         )
@@ -194,17 +200,16 @@ def exit_code(evidence: Evidence, fail_on: frozenset[str]) -> ExitCode:
 
 
 @contextmanager
-def _device(context: Context) -> Iterator[None]:
-    """One experiment at a time on this machine. Raises RunError when another one runs."""
-    context.paths.state.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(context.paths.state / "device.lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise RunError(
-            "another experiment is running on this machine, and each would disturb the other. Wait until it has ended."
-        ) from error
-    try:
+def _machine() -> Iterator[None]:
+    """One experiment at a time on this machine, whatever checkout it is started from. Raises RunError when another one runs.
+
+    The lock is an abstract socket name of Linux: it is the machine's, and goes with the process, however that ends.
+    """
+    with socket.socket(socket.AF_UNIX) as held:
+        try:
+            held.bind(MACHINE_LOCK)
+        except OSError as error:
+            raise RunError(
+                "another experiment is running on this machine, and each would disturb the other. Wait until it has ended."
+            ) from error
         yield
-    finally:
-        lock.release()

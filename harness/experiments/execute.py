@@ -98,6 +98,9 @@ class _Attempt:
         self._generation = plan.generation(todo[0])
         self._later = todo[1:]
         self._warmups = plan.warmups(todo[0], first=first)
+        # A process may keep for life what it got from starting first, so who starts first takes turns.
+        turn = (todo[0] - 1) % len(self._generation.slots)
+        self._slots = self._generation.slots[turn:] + self._generation.slots[:turn]
         self._attempt = store.begin(todo[0])
         self._to_run = len(self._warmups) * len(self._generation.slots) + len(self._generation.turns)
         self._done = 0
@@ -121,7 +124,7 @@ class _Attempt:
         if sessions is None:
             return
         for index, seed in enumerate(self._warmups, start=1):
-            for slot in self._generation.slots:
+            for slot in self._slots:
                 if not self._run(sessions[slot], -index, slot, seed):
                     return
         for turn in self._generation.turns:
@@ -129,7 +132,7 @@ class _Attempt:
                 return
 
     def _open(self, stack: ExitStack) -> dict[Slot, Session] | None:
-        number, slots = self._generation.number, self._generation.slots
+        number, slots = self._generation.number, self._slots
         if self._plan.mode is Mode.LIVE:
             self._progress.say(
                 f"generation {number}/{len(self._plan.generations)}: starting {', '.join(slots)}, {self._left(starting=True)}"

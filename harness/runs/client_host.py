@@ -9,7 +9,6 @@ the replies are {"ready": true} once, then for each request {"pid": ...} and {"c
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import importlib
 import json
@@ -56,9 +55,16 @@ def main() -> None:
     def reply(**fields: object) -> None:
         replies.write(json.dumps(fields) + "\n")
 
-    # Printing its help makes vLLM import all that the script needs.
-    with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):  # noqa: PTH123 -- a device
-        code = _vllm(["bench", "serve", "--help"])
+    # Printing its help makes vLLM import all that the script needs. By descriptor, because vLLM's log handler keeps the stream
+    # that it finds now: each run then puts its log behind the same one.
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    code = _vllm(["bench", "serve", "--help"])
+    sys.stdout.flush()
+    os.dup2(kept, 1)
+    os.close(kept)
+    os.close(nowhere)
     if code != 0:
         sys.exit(code)
     # The children share these objects' memory as long as nobody touches their counts.

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import datetime
 import itertools
+import os
 import shutil
 from pathlib import Path
 
@@ -56,6 +57,8 @@ def arms(monkeypatch):
     monkeypatch.setattr(bench_arms, "arm_for", arm_for)
     monkeypatch.setattr(bench_arms, "differences", lambda _a, _b: ())
     monkeypatch.setattr(experiment, "machine_now", lambda: ())
+    # Not the real one: these tests must pass beside a real experiment.
+    monkeypatch.setattr(experiment, "MACHINE_LOCK", f"\0upkernel-test-{os.getpid()}")
     return made
 
 
@@ -176,6 +179,15 @@ def test_resume_refuses_an_arm_that_changed(context, monkeypatch):
     (name,) = experiments(context.paths)
     monkeypatch.setattr(bench_arms, "arm_for", lambda *_, **_k: arm("c" * 40, TreeOrigin.BASE, "base", "c" * 64))
     with pytest.raises(PlanError, match="is not what was planned"):
+        bench(context, FakeBackend(), "--resume", name)
+
+
+def test_resume_refuses_another_machine(context, monkeypatch):
+    bench(context, FakeBackend())
+    (name,) = experiments(context.paths)
+    other = dataclasses.replace(experiment.read_machine(), cpu="Another CPU")
+    monkeypatch.setattr(experiment, "read_machine", lambda: other)
+    with pytest.raises(PlanError, match="begun on another machine .*this is Another CPU"):
         bench(context, FakeBackend(), "--resume", name)
 
 
