@@ -98,8 +98,9 @@ class _Attempt:
         self._generation = plan.generation(todo[0])
         self._later = todo[1:]
         self._warmups = plan.warmups(todo[0], first=first)
-        # A process may keep for life what it got from starting first, so who starts first takes turns.
-        turn = (todo[0] - 1) % len(self._generation.slots)
+        # A process may keep for life what it got from starting first, so who starts first takes turns, by seed
+        # where there is one generation only.
+        turn = (todo[0] - 1 + plan.seed) % len(self._generation.slots)
         self._slots = self._generation.slots[turn:] + self._generation.slots[:turn]
         self._attempt = store.begin(todo[0])
         self._to_run = len(self._warmups) * len(self._generation.slots) + len(self._generation.turns)
