@@ -130,8 +130,8 @@ def resume(context: Context, request: BenchRequest, engine: Engine, maker: Backe
         here = read_machine().fingerprint
         if plan.device != here:
             raise PlanError(
-                f"experiment {plan.id} was begun on another machine ({plan.device}; this is {here}); samples of two machines do "
-                "not go together: start a new experiment"
+                f"experiment {plan.id} was begun on another machine ({plan.device}; this is {here}); samples of two machines "
+                "do not go together: start a new experiment"
             )
         asked = dataclasses.replace(
             request.with_origin(_origin(store)), workload=plan.workload, mode=plan.mode, tier=plan.tier, aa=plan.aa
@@ -161,7 +161,9 @@ def _measure(
         samples = execute(plan, maker(context, slots, inputs.workload, plan.mode), store, context.progress)
     history = {key: one.without(plan.id) for key, one in calibration.load_all(context.paths, plan).items()}
     decision = decide(plan, samples, history)
-    evidence = build_evidence(plan, samples, decision, machine=read_machine(), arms=slots, history=history, workload=inputs.workload)
+    evidence = build_evidence(
+        plan, samples, decision, machine=read_machine(), arms=slots, history=history, workload=inputs.workload
+    )
     write_evidence(store.folder / "evidence.json", evidence)
     write_atomically(store.folder / "report.md", render_markdown(evidence), EvidenceError)
     if not decision.is_void:
@@ -178,7 +180,9 @@ def _origin(store: ExperimentStore) -> Origin:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise EvidenceError(f"cannot read {file}: {error.strerror}. Without it the experiment cannot go on; plan anew.") from error
+        raise EvidenceError(
+            f"cannot read {file}: {error.strerror}. Without it the experiment cannot go on; plan anew."
+        ) from error
     return codec.decode(Origin, codec.parse(text, str(file)), str(file))
 
 

@@ -54,7 +54,7 @@ class BenchRequest:
         return Origin(self.patched, self.pin, self.device, self.model, mirror)
 
     def with_origin(self, origin: Origin) -> BenchRequest:
-        """This request about what another one named."""
+        """The same request about what another one named."""
         return dataclasses.replace(
             self,
             patched=origin.patched,
@@ -100,7 +100,6 @@ def add_arguments(parser: argparse.ArgumentParser, *, default_series: str) -> No
         metavar="RESULT",
         help=f"exit with 1 on these results too (of {', '.join(FAILING)})",
     )
-
 
     # What a plan fixes: with --resume these must be left as they are.
     after = {"resume", "keep", "fail_on"}

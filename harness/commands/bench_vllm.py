@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 
 from harness.arms.model import Arm
 from harness.arms.modules import check_modules

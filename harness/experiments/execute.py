@@ -113,7 +113,8 @@ class _Attempt:
                 self._make(stack)
             except KeyboardInterrupt:
                 # Told before the sessions are closed, which takes seconds: who waits must know what is kept.
-                kept = f"{len(self._plan.generations) - 1 - len(self._later)} of {len(self._plan.generations)} generations are kept"
+                planned = len(self._plan.generations)
+                kept = f"{planned - 1 - len(self._later)} of {planned} generations are kept"
                 self._progress.warn(
                     f"interrupted, stopping what runs; {kept}, generation {self._generation.number} will be made again. "
                     f"Go on with: --resume {self._plan.id}"

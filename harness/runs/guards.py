@@ -15,7 +15,7 @@ from harness.vocabulary import Guard, GuardState
 from harness.workloads.model import EngineWorkload
 from harness.workloads.vllm_results import ScriptResult
 
-__all__ = ["LOAD_LIMIT", "MEMORY_LIMIT", "MachineWatch", "machine_now", "compilation_guard", "error_guard", "token_guard"]
+__all__ = ["LOAD_LIMIT", "MEMORY_LIMIT", "MachineWatch", "compilation_guard", "error_guard", "machine_now", "token_guard"]
 
 # Cores that processes other than ours (and the hypervisor) may take on average over a run, as a share of all cores:
 # a desktop at rest and the kernel's own threads stay below 2 %, one foreign busy process on 2 cores is 50 %.

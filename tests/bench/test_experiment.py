@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import io
 import itertools
 import os
 import shutil
@@ -187,7 +188,7 @@ def test_resume_refuses_another_machine(context, monkeypatch):
     (name,) = experiments(context.paths)
     other = dataclasses.replace(experiment.read_machine(), cpu="Another CPU")
     monkeypatch.setattr(experiment, "read_machine", lambda: other)
-    with pytest.raises(PlanError, match="begun on another machine .*this is Another CPU"):
+    with pytest.raises(PlanError, match=r"begun on another machine .*this is Another CPU"):
         bench(context, FakeBackend(), "--resume", name)
 
 
@@ -208,17 +209,18 @@ def test_arms_that_differ_in_more_than_the_series_are_refused(context, monkeypat
     assert backend.requests == []
 
 
-def test_a_busy_machine_is_told_before_the_minutes_that_a_start_takes(context, monkeypatch, capsys):
+def test_a_busy_machine_is_told_before_the_minutes_that_a_start_takes(context, monkeypatch):
     busy = GuardReading(Guard.LOAD, GuardState.FIRED, "other processes 1.00 cores; busiest: cc1plus (pid 812) 0.97 cores")
     monkeypatch.setattr(experiment, "machine_now", lambda: (busy,))
-    bench(context, FakeBackend())
-    assert "warning: runs on this machine as it is now would be void, load guard: other processes 1.00" in capsys.readouterr().err
+    stream = io.StringIO()
+    bench(Context(context.paths, Progress(stream, quiet=True)), FakeBackend())
+    assert "as it is now would be void, load guard: other processes 1.00" in stream.getvalue()
 
 
 def test_a_tree_that_is_not_the_locked_commit_is_refused(context):
     shutil.copy(ROOT / "upstream" / "lock.toml", context.paths.lock_file)
     backend = FakeBackend()
-    with pytest.raises(PinError, match="vllm-0.24.0 from archive is commit f{40}, but"):
+    with pytest.raises(PinError, match=r"vllm-0.24.0 from archive is commit f{40}, but"):
         bench(context, backend)
     assert backend.requests == []
 
@@ -228,7 +230,7 @@ def test_a_change_that_would_have_to_be_compiled_is_refused(context, monkeypatch
     change = Difference(DifferenceKind.TREE_FILE, path, "1" * 12, "2" * 12, Cause.SERIES)
     monkeypatch.setattr(bench_arms, "differences", lambda _a, _b: (change,))
     backend = FakeBackend()
-    with pytest.raises(ArmError, match=f"run the pinned wheel's binaries, without the change.*{path}"):
+    with pytest.raises(ArmError, match=rf"(?s)run the pinned wheel's binaries, without the change.*{path}"):
         bench(context, backend)
     assert backend.requests == []
 
@@ -256,7 +258,10 @@ def test_what_runs_cannot_be_removed_meanwhile(context):
 
     def look(request):
         if not held:
-            for folder in (context.paths.experiments / experiments(context.paths)[0], model_folder(context.paths, "tiny-llama")):
+            for folder in (
+                context.paths.experiments / experiments(context.paths)[0],
+                model_folder(context.paths, "tiny-llama"),
+            ):
                 with pytest.raises(TreeError, match="in use"), removing(context.paths, folder):
                     pass
                 held.append(folder)

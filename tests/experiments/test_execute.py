@@ -47,13 +47,25 @@ def test_every_planned_run_is_made_once_in_order_with_its_seed(paths, stream):
 
 
 def test_every_arm_warms_up_with_the_same_seeds_before_the_first_run(paths, stream):
-    plan = plan_of(Tier.SCREEN, warmup_runs=2)
+    plan = plan_of(Tier.SCREEN, warmup_runs=2, seed=6)
     backend = FakeBackend()
     run(paths, plan, backend, stream)
     first, second = plan.generations[0].warmup_seeds
     warm = [(one.position, one.slot, one.seed) for one in backend.requests[:4]]
     assert warm == [(-1, Slot.BASE, first), (-1, Slot.PATCHED, first), (-2, Slot.BASE, second), (-2, Slot.PATCHED, second)]
     assert backend.requests[4].position == 1
+
+
+def test_who_starts_and_warms_up_first_takes_turns(paths, stream):
+    backend = FakeBackend()
+    run(paths, plan_of(warmup_runs=1, seed=6), backend, stream)
+    first = [
+        next(one.slot for one in backend.requests if (one.generation, one.position) == (number, -1)) for number in range(1, 7)
+    ]
+    assert first == [Slot.BASE, Slot.PATCHED, Slot.CONTROL] * 2
+    other = FakeBackend()
+    run(paths, plan_of(Tier.SCREEN, warmup_runs=1, seed=7), other, stream)
+    assert other.requests[0].slot is Slot.PATCHED
 
 
 def test_process_mode_warms_up_in_the_first_generation_alone(paths, stream):
@@ -116,7 +128,7 @@ def test_an_arm_that_does_not_start_is_an_outcome_and_the_others_are_closed(path
 
 
 def test_a_crash_while_warming_up_voids(paths, stream):
-    plan = plan_of()
+    plan = plan_of(seed=6)
     samples = run(paths, plan, FakeBackend(result=crash_at(1, -1)), stream)
     assert "generation 1, warm-up 1 (base): crashed" in decide(plan, samples).failures[0]
 
@@ -183,7 +195,7 @@ def test_an_interrupt_closes_the_sessions_keeps_what_is_finished_and_resumes(pat
     with pytest.raises(KeyboardInterrupt):
         run(paths, plan, backend, stream)
     assert [one.closed for one in backend.sessions] == [1] * 9
-    assert "2 of 6 generations are kept, generation 3 will be made again. Resume experiment" in stream.getvalue()
+    assert "2 of 6 generations are kept, generation 3 will be made again. Go on with: --resume" in stream.getvalue()
     again = FakeBackend()
     samples = run(paths, plan, again, stream, resume=True)
     assert again.opened == [3, 4, 5, 6]
@@ -256,7 +268,7 @@ def test_a_signal_in_the_middle_of_a_run_loses_nothing_finished(paths, tmp_path,
 
 
 def test_the_time_left_comes_from_what_runs_took(paths, stream):
-    plan = plan_of(warmup_runs=1)
+    plan = plan_of(warmup_runs=1, seed=6)
     backend = FakeBackend(result=lambda request: RunResult(Outcome.OK, steady(request).metrics, seconds=10.0))
     run(paths, plan, backend, stream)
     text = stream.getvalue()
@@ -267,7 +279,7 @@ def test_the_time_left_comes_from_what_runs_took(paths, stream):
 
 
 def test_the_time_left_falls_back_on_the_plan(paths, stream):
-    plan = plan_of(Tier.SCREEN, warmup_runs=1, start_seconds=73.0, run_seconds=17.0)
+    plan = plan_of(Tier.SCREEN, warmup_runs=1, start_seconds=73.0, run_seconds=17.0, seed=6)
     run(paths, plan, FakeBackend(), stream)
     assert f"starting base, patched, about {(73 + 10 * 17) // 60} min {(73 + 10 * 17) % 60} s left" in stream.getvalue()
 

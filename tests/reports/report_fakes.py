@@ -57,7 +57,11 @@ READ = (
 
 def arm(tip: str, origin: TreeOrigin, label: str, digest: str) -> Arm:
     tree = Tree(Engine.VLLM, "0.24.0", Path("/somewhere/trees") / tip[:12], "", "f" * 40, tip, Source.ARCHIVE, origin, label)
-    variables = {"PYTHONSAFEPATH": "1", "PYTHONPATH": "/somewhere/trees"}
+    variables = {
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": "/somewhere/trees",
+        "PYTHONPYCACHEPREFIX": "/somewhere/arms/x/bytecode",
+    }
     return Arm(label or "base", (tree,), ENVIRONMENT, {"vllm/_C.so": "a" * 64}, variables, digest)
 
 
@@ -132,4 +136,6 @@ def evidence_of(case: str) -> Evidence:
     base = arm("ee0da84ab" + "0" * 31, TreeOrigin.BASE, "", plan.arms[Slot.BASE].digest)
     patched = base if plan.aa else arm("1234567890" * 4, TreeOrigin.SERIES, "vllm/penalties-bin-counts", "c" * 64)
     arms = {Slot.BASE: base, Slot.PATCHED: patched} | ({Slot.CONTROL: base} if plan.control else {})
-    return build_evidence(plan, samples, decide(plan, samples, known), workload=WORKLOAD, machine=MACHINE, arms=arms, history=known, now=NOON)
+    return build_evidence(
+        plan, samples, decide(plan, samples, known), workload=WORKLOAD, machine=MACHINE, arms=arms, history=known, now=NOON
+    )

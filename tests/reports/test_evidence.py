@@ -30,7 +30,11 @@ def test_no_path_of_the_machine_goes_into_evidence(tmp_path):
     write_evidence(tmp_path / "evidence.json", evidence_of("confirm-faster"))
     text = (tmp_path / "evidence.json").read_text()
     assert "/somewhere" not in text
-    assert json.loads(text)["arms"]["base"]["variables"] == {"PYTHONPATH": "(path)", "PYTHONSAFEPATH": "1"}
+    assert json.loads(text)["arms"]["base"]["variables"] == {
+        "PYTHONPATH": "(path)",
+        "PYTHONPYCACHEPREFIX": "(path)",
+        "PYTHONSAFEPATH": "1",
+    }
 
 
 def test_evidence_names_packages_trees_and_links_of_both_arms():
