@@ -106,6 +106,8 @@ class Guard(StrEnum):
     ERRORS = "errors"
     MEMORY = "memory"
     COMPILATION = "compilation"
+    # What a run generated; it never voids, but the runs of a pair are compared by it.
+    OUTPUTS = "outputs"
 
 
 class GuardState(StrEnum):

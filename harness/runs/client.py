@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.runs.process import Child, End
+from harness.runs.process import Child, End, oom_kills
 from harness.runs.server import ServerFailure, failure_of
 
 __all__ = ["Client"]
@@ -70,7 +70,7 @@ class Client:
         """Run `vllm ARGUMENTS` to its end, or to the time limit, in `directory` with its output in `log`."""
         start = time.monotonic()
         request = {"arguments": list(arguments), "directory": str(directory), "log": str(log)}
-        timed_out = False
+        kills, timed_out = oom_kills(), False
         try:
             os.write(self._requests, (json.dumps(request) + "\n").encode())
             pid = self._answer("pid")
@@ -85,7 +85,7 @@ class Client:
         except BaseException:
             self.stop()
             raise
-        return End(code=code, timed_out=timed_out, seconds=time.monotonic() - start, log=log, oom_kills=None)
+        return End(code=code, timed_out=timed_out, seconds=time.monotonic() - start, log=log, oom_kills=oom_kills(kills))
 
     def _check(self) -> None:
         if not self._child.running():

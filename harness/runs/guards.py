@@ -11,11 +11,21 @@ from pathlib import Path
 import psutil
 
 from harness.runs.model import GuardReading
+from harness.runs.outcomes import without_paths
 from harness.vocabulary import Guard, GuardState
 from harness.workloads.model import EngineWorkload
 from harness.workloads.vllm_results import ScriptResult
 
-__all__ = ["LOAD_LIMIT", "MEMORY_LIMIT", "MachineWatch", "compilation_guard", "error_guard", "machine_now", "token_guard"]
+__all__ = [
+    "LOAD_LIMIT",
+    "MEMORY_LIMIT",
+    "MachineWatch",
+    "compilation_guard",
+    "error_guard",
+    "machine_now",
+    "outputs_guard",
+    "token_guard",
+]
 
 # Cores that processes other than ours (and the hypervisor) may take on average over a run, as a share of all cores:
 # a desktop at rest and the kernel's own threads stay below 2 %, one foreign busy process on 2 cores is 50 %.
@@ -161,7 +171,7 @@ def error_guard(result: ScriptResult) -> GuardReading:
             Guard.ERRORS, GuardState.ABSENT, "this script does not count failed requests; it ends at the first one"
         )
     state = GuardState.PASSED if result.failed == 0 and result.completed > 0 else GuardState.FIRED
-    first = f"; first error: {result.error}" if result.error else ""
+    first = f"; first error: {without_paths(result.error)}" if result.error else ""
     return GuardReading(
         Guard.ERRORS, state, f"{result.failed} requests failed and {result.completed} completed, limit 0 failed{first}"
     )
@@ -170,22 +180,31 @@ def error_guard(result: ScriptResult) -> GuardReading:
 def token_guard(result: ScriptResult, workload: EngineWorkload) -> GuardReading:
     """The engine must have read and written what was asked: an early stop or a re-tokenised prompt changes what is timed."""
     wanted = workload.tokens
-    outputs = f"; outputs {result.outputs[:12]}" if result.outputs else ""
     if wanted is None:
-        return GuardReading(Guard.TOKENS, GuardState.ABSENT, f"the workload says nothing about its token counts{outputs}")
+        return GuardReading(Guard.TOKENS, GuardState.ABSENT, "the workload says nothing about its token counts")
     if result.tokens is not None:
         state = GuardState.PASSED if result.tokens == wanted else GuardState.FIRED
         return GuardReading(
             Guard.TOKENS,
             state,
-            f"read {result.tokens.input} and wrote {result.tokens.output} tokens, "
-            f"asked for {wanted.input} and {wanted.output}{outputs}",
+            f"read {result.tokens.input} and wrote {result.tokens.output} tokens, asked for {wanted.input} and {wanted.output}",
         )
     if result.tokens_total is not None:
         total = wanted.input + wanted.output
         state = GuardState.PASSED if result.tokens_total == total else GuardState.FIRED
         return GuardReading(Guard.TOKENS, state, f"{result.tokens_total} tokens in all, asked for {total}")
     return GuardReading(Guard.TOKENS, GuardState.ABSENT, "this script does not report token counts")
+
+
+def outputs_guard(result: ScriptResult) -> GuardReading:
+    """What was generated, by its hash, so that the runs of a pair, which get the same prompts, can be compared.
+
+    It never fires: one run cannot tell whether its text is right, and engines may round differently from run to run.
+    """
+    if not result.outputs:
+        return GuardReading(Guard.OUTPUTS, GuardState.ABSENT, "this script does not keep the text that was generated")
+    texts = (result.completed or 0) + (result.failed or 0)
+    return GuardReading(Guard.OUTPUTS, GuardState.PASSED, f"{texts} texts, sha256 {result.outputs}")
 
 
 def compilation_guard(log: Path, offset: int) -> GuardReading:
@@ -195,8 +214,9 @@ def compilation_guard(log: Path, offset: int) -> GuardReading:
             stream.seek(offset)
             text = stream.read().decode("utf-8", errors="replace")
     except OSError as error:
-        return GuardReading(Guard.COMPILATION, GuardState.ABSENT, f"the server's log cannot be read: {error}")
+        return GuardReading(Guard.COMPILATION, GuardState.ABSENT, f"the server's log cannot be read: {error.strerror}")
     found = next((line for line in text.splitlines() if _COMPILING.search(line)), None)
     if found is not None:
-        return GuardReading(Guard.COMPILATION, GuardState.FIRED, f"the server compiled during the run: {found.strip()[:160]}")
+        said = without_paths(found).strip()[:160]
+        return GuardReading(Guard.COMPILATION, GuardState.FIRED, f"the server compiled during the run: {said}")
     return GuardReading(Guard.COMPILATION, GuardState.PASSED, "the server logged no compilation during the run")

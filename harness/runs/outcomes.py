@@ -1,4 +1,4 @@
-"""How a run ended, from its exit code and its log."""
+"""How a run ended, from its exit code and its log, in words for people and for evidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.runs.process import End
 from harness.vocabulary import Outcome
 
-__all__ = ["classify", "describe", "meaningful_lines"]
+__all__ = ["classify", "describe", "failure_text", "meaningful_lines", "without_paths"]
 
 # Bytes at the end of a log that are searched.
 _TAIL = 256 * 1024
@@ -25,6 +25,17 @@ _ERROR = re.compile(
     r"^(\[\w+\] |.*?\b(ERROR|CRITICAL)\b.*? )?([\w.]*(Error|Exception|Interrupt)|assertion failed|fatal)\b.*",
     re.IGNORECASE,
 )
+
+# The line of a traceback that says what was raised: "ValueError: too short", behind whatever the log puts before it.
+_EXCEPTION = re.compile(r"(?:^|\s)[\w.]*\w(?:Error|Exception)(?::|$)")
+# vLLM's API server ends with such a line when its engine core, which logs to the same file, has failed.
+_ELSEWHERE = re.compile(r"root cause above|stack trace above", re.IGNORECASE)
+# Characters of a log's line that are quoted in a headline.
+_REASON_LENGTH = 200
+# An absolute path, but not the path of a URL.
+_PATH = re.compile(r"(?<![\w./~-])/([\w.+@-]+)((?:/[\w.+@-]+)+)")
+# Parts at the end of a path that say which file it is.
+_PARTS_KEPT = 3
 
 
 def _tail(log: Path) -> str:
@@ -59,16 +70,57 @@ def describe(end: End) -> str:
     return f"exit code {end.code} after {end.seconds:.1f} s"
 
 
-def meaningful_lines(log: Path, count: int = 8) -> str:
-    """The last lines of a log that tell something, with the first error line put before them when it lies further up."""
-    lines = []
-    for raw in _tail(log).splitlines():
+def _lines(log: Path) -> list[str]:
+    """The lines that tell something."""
+    found = []
+    for raw in without_paths(_tail(log)).splitlines():
         # A progress bar redraws its line after a carriage return (splitlines has split there).
         line = raw.rstrip()
         if line.strip() and not _NOISE.match(line.strip()):
-            lines.append(line)
+            found.append(line)
+    return found
+
+
+def meaningful_lines(log: Path, count: int = 8) -> str:
+    """The last lines of a log that tell something, with the first error line put before them when it lies further up."""
+    lines = _lines(log)
     last = lines[-count:]
     first_error = next((line for line in lines[:-count] if _ERROR.match(line)), None)
     if first_error is not None and not any(_ERROR.match(line) for line in last):
         last = [first_error, "...", *last]
     return "\n".join(last)
+
+
+def failure_text(what: str, end: End) -> str:
+    """Why a run failed: the end of its log, and as the last line, which headlines show, `what` with the log's last error."""
+    headline = without_paths(what)
+    # What a process says while it is stopped at its limit is not why it was slow.
+    reason = "" if end.timed_out else _reason(_lines(end.log))
+    if reason:
+        headline += f": {reason[:_REASON_LENGTH]}{'...' if len(reason) > _REASON_LENGTH else ''}"
+    return "\n".join(part for part in (meaningful_lines(end.log), headline) if part)
+
+
+def _reason(lines: list[str]) -> str:
+    """The last line that names an exception, else the last one of an error; "" when there is none."""
+    errors = [line.strip() for line in lines if _ERROR.match(line) or _EXCEPTION.search(line)]
+    causes = [line for line in errors if not _ELSEWHERE.search(line)] or errors
+    named = [line for line in causes if _EXCEPTION.search(line)] or causes
+    return named[-1] if named else ""
+
+
+def without_paths(text: str) -> str:
+    """Absolute paths of this machine cut to their last parts: the rest names a user and tells others nothing.
+
+    "/health" and "/v1/completions" stay, because no folder of the machine's root is called so.
+    """
+    return _PATH.sub(_shortened, text)
+
+
+def _shortened(match: re.Match[str]) -> str:
+    top, rest = match.groups()
+    if not Path("/", top).is_dir():
+        return match.group()
+    # The top folder goes, and the one below it, which may be a user's name (/home/NAME).
+    parts = rest.split("/")[1:]
+    return "/".join(("...", *(parts[1:] or parts)[-_PARTS_KEPT:]))

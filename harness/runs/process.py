@@ -22,7 +22,7 @@ import psutil
 
 from harness.errors import RunError
 
-__all__ = ["LOG_LIMIT", "OWNER_VARIABLE", "Child", "End", "run_logged", "stop_orphans"]
+__all__ = ["LOG_LIMIT", "OWNER_VARIABLE", "Child", "End", "make_folder", "oom_kills", "run_logged", "stop_orphans"]
 
 # Every process of a run carries "<pid>:<start time>" of the harness that started it, so that a later one can tell orphans.
 OWNER_VARIABLE = "UPKERNEL_OWNER"
@@ -31,6 +31,7 @@ LOG_LIMIT = 32 * 1024 * 1024
 _LOG_HEAD = 1024 * 1024
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _POLL_S = 0.25
+_VMSTAT = Path("/proc/vmstat")
 # How long a supervisor may need beyond the grace to kill and reap its tree.
 _KILL_S = 10.0
 
@@ -51,14 +52,28 @@ def _owner() -> str:
     return f"{os.getpid()}:{psutil.Process().create_time():.2f}"
 
 
-def _oom_kills() -> int | None:
-    """The kernel's own counter since boot."""
+def oom_kills(before: int | None = 0) -> int | None:
+    """Processes that the kernel killed for want of memory since its counter stood at `before` (0: since boot).
+
+    None where the kernel does not tell, now or then.
+    """
     with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/vmstat").read_text(encoding="ascii").splitlines():
+        for line in _VMSTAT.read_text(encoding="ascii").splitlines():
             name, _, value = line.partition(" ")
-            if name == "oom_kill":
-                return int(value)
+            if name == "oom_kill" and before is not None:
+                return int(value) - before
     return None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a run's folder with its parents; one that is there is kept. Raises RunError (disk full, no permission)."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"cannot make {folder}: {error.strerror or error}. What has finished is kept: make room, or make the folder "
+            "writable, and resume."
+        ) from error
 
 
 class Child:
@@ -78,12 +93,11 @@ class Child:
 
         `keep_open` are descriptors that the command inherits. Raises RunError when the log or folder cannot be used.
         """
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(log.parent)
         self.log = log
         self._grace_s = grace_s
-        self._stopped = False
         self._start = time.monotonic()
-        self._oom_before = _oom_kills()
+        self._oom_before = oom_kills()
         supervisor = (sys.executable, "-I", "-S", str(_SUPERVISOR), str(os.getpid()), str(grace_s))
         try:
             # Append mode: after the log is cut the process goes on writing at its new end.
@@ -154,23 +168,27 @@ class Child:
             self._process.wait()
 
     def cut_log(self, limit: int = LOG_LIMIT) -> None:
-        """Keep a log that has grown beyond the limit (bytes) to its beginning and what comes from now on."""
-        size = self.log.stat().st_size
-        if size > limit:
-            head = min(_LOG_HEAD, limit // 2)
-            os.truncate(self.log, head)
-            with self.log.open("ab") as stream:
-                stream.write(f"\n[upkernel: {size - head} bytes of log dropped here, the limit is {limit}]\n".encode())
+        """Keep a log that has grown beyond the limit (bytes) to its beginning and what comes from now on.
+
+        Raises RunError when the log is gone or cannot be written.
+        """
+        try:
+            size = self.log.stat().st_size
+            if size > limit:
+                head = min(_LOG_HEAD, limit // 2)
+                os.truncate(self.log, head)
+                with self.log.open("ab") as stream:
+                    stream.write(f"\n[upkernel: {size - head} bytes of log dropped here, the limit is {limit}]\n".encode())
+        except OSError as error:
+            raise RunError(f"cannot keep the log {self.log}: {error.strerror or error}. Finished runs are kept.") from error
 
     def _end(self, *, timed_out: bool) -> End:
-        after = _oom_kills()
-        known = after is not None and self._oom_before is not None
         return End(
             code=self._process.wait(),
             timed_out=timed_out,
             seconds=time.monotonic() - self._start,
             log=self.log,
-            oom_kills=(after or 0) - (self._oom_before or 0) if known else None,
+            oom_kills=oom_kills(self._oom_before),
         )
 
 

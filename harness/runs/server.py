@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from harness.errors import RunError
-from harness.runs.outcomes import classify, describe, meaningful_lines
+from harness.runs.outcomes import classify, describe, failure_text
 from harness.runs.process import Child, End
 from harness.vocabulary import Outcome
 from harness.workloads.vllm_commands import LOOPBACK
@@ -27,12 +27,13 @@ _GRACE_S = 10.0
 
 
 class ServerFailure(Exception):  # noqa: N818 -- carries the outcome of a start; never leaves harness.runs
-    """A server that did not come up, with what a run result needs."""
+    """A server, or a live client, that did not come up or did not stay up, with what a run result needs."""
 
-    def __init__(self, outcome: Outcome, detail: str) -> None:
+    def __init__(self, outcome: Outcome, detail: str, log: Path) -> None:
         super().__init__(detail)
         self.outcome = outcome
         self.detail = detail
+        self.log = log
 
 
 def reserve_port(port: int | None = None) -> socket.socket:
@@ -162,4 +163,4 @@ def failure_of(end: End, what: str, when: str) -> ServerFailure:
     outcome = classify(end)
     if outcome is Outcome.OK:
         outcome = Outcome.CRASHED
-    return ServerFailure(outcome, f"{what} ended {when}: {describe(end)}\n{meaningful_lines(end.log)}\nlog: {end.log}")
+    return ServerFailure(outcome, failure_text(f"{what} ended {when}: {describe(end)}", end), end.log)

@@ -13,10 +13,10 @@ from harness.arms.variables import RECORD_VARIABLE, arm_environment
 from harness.errors import RunError
 from harness.progress import Progress, duration
 from harness.runs.client import Client
-from harness.runs.guards import MachineWatch, compilation_guard, error_guard, token_guard
+from harness.runs.guards import MachineWatch, compilation_guard, error_guard, outputs_guard, token_guard
 from harness.runs.model import GuardReading, RunRequest, RunResult, Session
-from harness.runs.outcomes import classify, describe, meaningful_lines
-from harness.runs.process import End, run_logged, stop_orphans
+from harness.runs.outcomes import classify, describe, failure_text
+from harness.runs.process import End, make_folder, run_logged, stop_orphans
 from harness.runs.server import POLL_S, Server, ServerFailure
 from harness.vocabulary import Mode, Outcome, Slot
 from harness.workloads.model import EngineWorkload, Script
@@ -68,10 +68,7 @@ class VllmBackend:
             for session in sessions.values():
                 session.close()
             raise
-        return {
-            slot: session if slot not in failures else RunResult(failures[slot].outcome, detail=failures[slot].detail)
-            for slot, session in sessions.items()
-        }
+        return {slot: _failed(failures[slot]) if slot in failures else session for slot, session in sessions.items()}
 
     def _wait(self, sessions: Mapping[Slot, _LiveSession]) -> dict[Slot, ServerFailure]:
         """Wait for all; once one has failed the others are not waited for much longer."""
@@ -92,14 +89,14 @@ class VllmBackend:
                 elif time.monotonic() > deadline:
                     session.close()
                     why = f"stopped: the {next(iter(failures))} server failed to start"
-                    failures[slot] = ServerFailure(Outcome.INTERRUPTED, why)
+                    failures[slot] = ServerFailure(Outcome.INTERRUPTED, why, session.log)
                     del waiting[slot]
             time.sleep(POLL_S)
         return failures
 
     def start_server(self, slot: Slot, directory: Path) -> Server:
         """Start, but do not wait for, the server of a slot, with its log and module record in `directory`."""
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         arm = self.arms[slot]
         return Server(
             lambda port: arm.command(*server_command(self.workload, self.model, port)),
@@ -111,7 +108,7 @@ class VllmBackend:
     def environment(self, slot: Slot, directory: Path) -> dict[str, str]:
         """Environment of one process of an arm that records its modules below `directory`."""
         records = _records(directory)
-        records.mkdir(parents=True, exist_ok=True)
+        make_folder(records)
         return self.environment_of(self.arms[slot], {**self.workload.variables, RECORD_VARIABLE: str(records)})
 
     def script(self, request: RunRequest, server: Server | None) -> tuple[str, ...]:
@@ -122,12 +119,12 @@ class VllmBackend:
         """The result of a script that has ended; guards of the machine and the server are the caller's."""
         outcome = classify(end)
         if outcome is not Outcome.OK:
-            detail = f"the {self.workload.script} script failed: {describe(end)}\n{meaningful_lines(end.log)}"
+            detail = failure_text(f"the {self.workload.script} script failed: {describe(end)}", end)
             return RunResult(outcome, detail=detail, log=end.log), []
         result = read_result(directory / RESULT_NAME, self.workload)
-        guards = [error_guard(result), token_guard(result, self.workload)]
+        guards = [error_guard(result), token_guard(result, self.workload), outputs_guard(result)]
         if result.outcome is not Outcome.OK:
-            detail = f"{result.problem}\n{meaningful_lines(end.log)}"
+            detail = failure_text(result.problem, end)
             return RunResult(result.outcome, detail=detail, log=end.log), guards
         detail = "; ".join(f"{key} {reason}" for key, reason in result.missing.items())
         return RunResult(Outcome.OK, result.metrics, detail=detail, log=end.log), guards
@@ -135,6 +132,10 @@ class VllmBackend:
     def modules(self, slot: Slot, directory: Path) -> GuardReading:
         """The modules of every process that recorded below the directory."""
         return self.modules_of(self.arms[slot], _records(directory))
+
+
+def _failed(failure: ServerFailure) -> RunResult:
+    return RunResult(failure.outcome, detail=failure.detail, log=failure.log)
 
 
 def _records(directory: Path) -> Path:
@@ -168,6 +169,11 @@ class _LiveSession:
             self.server.stop()
             raise
 
+    @property
+    def log(self) -> Path:
+        """The server's log."""
+        return self._both()[0].log
+
     def poll_ready(self) -> bool:
         """Whether both are up. Raises ServerFailure, with both stopped, when one is not going to be."""
         server, client = self._both()
@@ -183,7 +189,7 @@ class _LiveSession:
 
     def run(self, request: RunRequest) -> RunResult:
         server, client = self._both()
-        request.directory.mkdir(parents=True, exist_ok=True)
+        make_folder(request.directory)
         start = time.monotonic()
         watch = MachineWatch()
         try:
@@ -199,8 +205,7 @@ class _LiveSession:
             # A client whose server died ends with an error of its own; the server's is the one that tells.
             server.check(within_s=0.0 if result.outcome is Outcome.OK else _DYING_S)
         except ServerFailure as failure:
-            failed = RunResult(failure.outcome, detail=failure.detail, log=server.log)
-            return _finished(failed, list(watch.readings()), start)
+            return _finished(_failed(failure), list(watch.readings()), start)
         guards += watch.readings()
         guards.append(compilation_guard(server.log, offset))
         guards.append(self.backend.modules(self.slot, self.directory))
@@ -226,7 +231,7 @@ class _FreshSession:
     slot: Slot
 
     def run(self, request: RunRequest) -> RunResult:
-        request.directory.mkdir(parents=True, exist_ok=True)
+        make_folder(request.directory)
         start = time.monotonic()
         if self.backend.workload.script is not Script.SERVE:
             return self._script(request, None, start)
@@ -236,7 +241,7 @@ class _FreshSession:
             result = self._script(request, server, start)
             server.check(within_s=0.0 if result.outcome is Outcome.OK else _DYING_S)
         except ServerFailure as failure:
-            return _finished(RunResult(failure.outcome, detail=failure.detail, log=server.log), [], start)
+            return _finished(_failed(failure), [], start)
         finally:
             server.stop()
         return result

@@ -35,7 +35,6 @@ def test_a_good_machine_passes():
         ({"has_libnuma": False}, "apt install libnuma1"),
         ({"cpu_flags": frozenset({"sse2"})}, "AVX2"),
         ({"python": (3, 13)}, "Python 3.11 or 3.12"),
-        ({"python": (3, 10)}, "Python 3.11 or 3.12"),
         ({"architecture": "aarch64"}, "x86_64 Linux"),
         ({"system": "Darwin"}, "x86_64 Linux"),
         ({"has_ensurepip": False}, "python3.12-venv"),

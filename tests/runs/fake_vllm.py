@@ -13,6 +13,11 @@ def misbehave(how):
         time.sleep(600)
     if how == "memory":
         raise MemoryError("cannot have it")
+    if how == "killed":
+        # What the kernel does when there is no memory left: it counts, and kills.
+        with open(os.environ["FAKE_VMSTAT"], "w") as counter:
+            counter.write("oom_kill 8\\\\n")
+        os.kill(os.getpid(), signal.SIGKILL)
     if how == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
 
@@ -37,7 +42,8 @@ def serve():
     Shared((value("--host"), int(value("--port"))), Handler).serve_forever()
 
 def bench():
-    how = os.environ.get("FAKE_BENCH")
+    began, seed = time.monotonic(), value("--seed")
+    how = os.environ.get("FAKE_BENCH") if os.environ.get("FAKE_SEED", seed) == seed else None
     print("fake bench starts", flush=True)
     misbehave(how)
     if how == "compile":
@@ -57,7 +63,7 @@ def bench():
         "completed": 4, "failed": 0, "num_prompts": 4, "duration": 1.5,
         "total_input_tokens": 40, "total_output_tokens": 80,
         "mean_tpot_ms": 10.0 + int(value("--seed")), "output_throughput": 53.3,
-        "generated_texts": ["a", "b", "c", "d"], "errors": ["", "", "", ""],
+        "generated_texts": [os.environ.get("FAKE_TEXT", "a"), "b", "c", "d"], "errors": ["", "", "", ""],
     }
     if how == "nan":
         result["mean_tpot_ms"] = float("nan")
@@ -74,6 +80,9 @@ def bench():
         path = os.path.join(value("--result-dir"), value("--result-filename"))
     with open(path, "w") as stream:
         json.dump(result, stream)
+    if "FAKE_TIMES" in os.environ:
+        with open(os.environ["FAKE_TIMES"], "a") as stream:
+            print(began, time.monotonic(), file=stream)
 
 def main():
     if "--help" in sys.argv:

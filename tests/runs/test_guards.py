@@ -12,11 +12,11 @@ import time
 import pytest
 
 from harness.runs import guards
-from harness.runs.guards import MachineWatch, _Usage, compilation_guard, error_guard, token_guard
+from harness.runs.guards import MachineWatch, _Usage, compilation_guard, error_guard, outputs_guard, token_guard
 from harness.vocabulary import GuardState, Outcome
 from harness.workloads.model import TokenCounts
 from harness.workloads.vllm_results import ScriptResult
-from tests.runs.test_vllm_backend import WORKLOAD
+from tests.runs.fake_bench import WORKLOAD
 
 
 @pytest.fixture
@@ -118,3 +118,20 @@ def test_compilation_before_the_run_is_allowed(tmp_path):
 
 def test_a_log_that_cannot_be_read_leaves_the_guard_absent(tmp_path):
     assert compilation_guard(tmp_path / "none", 0).state is GuardState.ABSENT
+
+
+def test_what_was_generated_is_recorded_and_never_voids():
+    reading = outputs_guard(ScriptResult(Outcome.OK, completed=15, failed=1, outputs="ab" * 32))
+    assert (reading.state, reading.detail) == (GuardState.PASSED, f"16 texts, sha256 {'ab' * 32}")
+
+
+def test_a_script_that_keeps_no_text_leaves_the_reading_absent():
+    assert outputs_guard(ScriptResult(Outcome.OK, completed=16, failed=0)).state is GuardState.ABSENT
+
+
+def test_no_path_of_the_machine_is_in_a_reading(tmp_path):
+    assert str(tmp_path) not in compilation_guard(tmp_path / "none", 0).detail
+    log = tmp_path / "log"
+    log.write_text(f"INFO torch.compile takes 20 s in total, saved to {tmp_path}/cache/graph\n")
+    assert str(tmp_path) not in compilation_guard(log, 0).detail
+    assert str(tmp_path) not in error_guard(ScriptResult(Outcome.OK, failed=1, completed=3, error=f"no {tmp_path}/x")).detail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,7 +16,8 @@ import psutil
 import pytest
 
 from harness.errors import RunError
-from harness.runs.process import OWNER_VARIABLE, Child, End, run_logged, stop_orphans
+from harness.runs import process
+from harness.runs.process import OWNER_VARIABLE, Child, End, make_folder, oom_kills, run_logged, stop_orphans
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -216,3 +218,34 @@ def test_what_is_written_after_the_cut_is_kept(tmp_path):
         child.wait(20.0)
     assert (tmp_path / "log").read_text().endswith("\nafter\n")
     assert (tmp_path / "log").stat().st_size < 1000
+
+
+def test_kills_for_want_of_memory_are_counted_from_a_moment_on(tmp_path, monkeypatch):
+    counter = tmp_path / "vmstat"
+    monkeypatch.setattr(process, "_VMSTAT", counter)
+    counter.write_text("pgfault 12\noom_kill 7\nswap_ra 3\n")
+    assert oom_kills() == 7
+    assert oom_kills(5) == 2
+    assert oom_kills(None) is None
+    counter.write_text("pgfault 12\n")
+    assert oom_kills(5) is None
+    counter.unlink()
+    assert oom_kills(5) is None
+
+
+def test_a_folder_that_cannot_be_made_says_why_and_what_to_do(tmp_path, monkeypatch):
+    def full(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(RunError, match=rf"cannot make {tmp_path}/1: No space left on device\. .* make room.* and resume"):
+        make_folder(tmp_path / "1")
+
+
+def test_a_log_that_is_gone_is_an_error_and_the_process_is_stopped(tmp_path):
+    child = start(tmp_path, FAMILY)
+    ids = family(tmp_path)
+    (tmp_path / "log").unlink()
+    with pytest.raises(RunError, match=r"cannot keep the log .*/log: No such file"):
+        child.wait(20.0)
+    assert not any(psutil.pid_exists(pid) for pid in ids)

@@ -2,111 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 
-from harness.arms.model import Arm, Environment
 from harness.errors import RunError
-from harness.progress import Progress
-from harness.runs import client, process, vllm_backend
-from harness.runs.model import GuardReading, RunRequest, RunResult
-from harness.runs.vllm_backend import VllmBackend
-from harness.vocabulary import Device, Direction, Engine, Guard, GuardState, Mode, Outcome, Slot
-from harness.workloads.model import EngineWorkload, Metric, Script, TokenCounts
-from tests.runs.fake_vllm import FAKE_VLLM
-
-PAIR = (Slot.BASE, Slot.PATCHED)
-
-WORKLOAD = EngineWorkload(
-    engine=Engine.VLLM,
-    name="fake",
-    why="for tests",
-    script=Script.SERVE,
-    devices=(Device.CPU,),
-    model="tiny",
-    server_arguments=(),
-    arguments=(),
-    variables={},
-    primary=Metric("mean_tpot_ms", "ms", Direction.LOWER),
-    secondary=(Metric("output_throughput", "tokens/s", Direction.HIGHER),),
-    tokens=TokenCounts(input=40, output=80),
-    warmup_runs=0,
-    start_timeout_s=20.0,
-    run_timeout_s=20.0,
-    links=(),
-    digest="0",
-)
-
-
-class Bench:
-    """Makes backends whose arms differ in environment variables alone, and closes what they opened."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.path = tmp_path
-        self.opened: list[object] = []
-        package = tmp_path / "site" / "vllm" / "entrypoints" / "cli"
-        package.mkdir(parents=True)
-        (package / "main.py").write_text(FAKE_VLLM)
-
-    def backend(
-        self, workload: EngineWorkload = WORKLOAD, mode: Mode = Mode.LIVE, ports=None, **fails: dict[str, str]
-    ) -> VllmBackend:
-        environment = Environment("fake", Device.CPU, self.path, Path(sys.executable), self.path, {}, "0")
-        arms = {
-            slot: Arm(
-                slot.value, (), environment, {}, {"PYTHONPATH": str(self.path / "site"), **fails.get(slot.value, {})}, "0"
-            )
-            for slot in Slot
-        }
-        return VllmBackend(
-            arms=arms,
-            workload=workload,
-            mode=mode,
-            model=self.path,
-            progress=Progress(io.StringIO(), quiet=True),
-            ports=ports or {},
-            environment_of=lambda arm, extra: {**os.environ, **arm.variables, **extra},
-            modules_of=lambda arm, directory: GuardReading(
-                Guard.MODULES, GuardState.PASSED, f"{arm.name} {directory.is_dir()}"
-            ),
-        )
-
-    def open(self, backend: VllmBackend, slots=PAIR):
-        sessions = backend.open(slots, 0, self.path / "generation")
-        self.opened += [one for one in sessions.values() if not isinstance(one, RunResult)]
-        return sessions
-
-    def request(self, slot: Slot, seed: int = 3) -> RunRequest:
-        return RunRequest(0, 0, slot, seed, self.path / "generation" / f"run-{slot}")
-
-    def one(
-        self, workload: EngineWorkload = WORKLOAD, mode: Mode = Mode.LIVE, slot: Slot = Slot.PATCHED, **variables: str
-    ) -> RunResult:
-        backend = self.backend(workload, mode, **{slot.value: variables})
-        return self.open(backend, (slot,))[slot].run(self.request(slot))
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch):
-    made = Bench(tmp_path)
-    monkeypatch.setattr(vllm_backend, "_AFTER_FAILURE_S", 0.3)
-    monkeypatch.setattr(vllm_backend, "_DYING_S", 0.5)
-    monkeypatch.setattr(process, "_POLL_S", 0.05)
-    monkeypatch.setattr(client, "_POLL_S", 0.05)
-    yield made
-    for session in made.opened:
-        session.close()
-    assert not [one for one in psutil.Process().children(recursive=True) if "main" in " ".join(one.cmdline())]
+from harness.runs.model import GuardReading, RunResult
+from harness.vocabulary import Direction, Guard, GuardState, Mode, Outcome, Slot
+from harness.workloads.model import Metric, Script
+from tests.runs.fake_bench import PAIR, WORKLOAD
 
 
 def guard(result: RunResult, which: Guard) -> GuardReading:
@@ -131,66 +41,85 @@ def test_both_arms_are_up_at_once_on_ports_of_their_own(bench):
     assert sessions[Slot.BASE].server.port != sessions[Slot.PATCHED].server.port
 
 
-@pytest.mark.parametrize("slot", PAIR)
 @pytest.mark.parametrize(
-    ("how", "outcome", "says"),
+    ("slot", "how", "outcome", "says"),
     [
-        ("crash", Outcome.CRASHED, "the fake engine core died"),
-        ("segfault", Outcome.CRASHED, "SIGSEGV"),
-        ("memory", Outcome.OUT_OF_MEMORY, "MemoryError"),
+        (Slot.BASE, "segfault", Outcome.CRASHED, "SIGSEGV"),
+        (Slot.PATCHED, "memory", Outcome.OUT_OF_MEMORY, "MemoryError"),
     ],
 )
 def test_a_server_that_fails_at_its_start_is_an_outcome_with_its_log(bench, slot, how, outcome, says):
-    sessions = bench.open(bench.backend(**{slot.value: {"FAKE_SERVER": how}}))
-    failed = sessions[slot]
+    failed = bench.open(bench.backend(**{slot.value: {"FAKE_SERVER": how}}))[slot]
     assert isinstance(failed, RunResult)
     assert failed.outcome is outcome
     assert says in failed.detail
+    assert failed.log == bench.path / "generation" / slot / "server.log"
 
 
-def test_a_server_that_hangs_at_its_start_is_stopped_in_time(bench):
-    backend = bench.backend(replace(WORKLOAD, start_timeout_s=0.8), base={"FAKE_SERVER": "hang"})
-    failed = bench.open(backend, (Slot.BASE,))[Slot.BASE]
-    assert failed.outcome is Outcome.TIMED_OUT
-    assert "time limit" in failed.detail
+def test_the_server_that_was_stopped_for_another_one_says_so(bench):
+    backend = bench.backend(base={"FAKE_SERVER": "crash"}, patched={"FAKE_SERVER": "hang"})
+    stopped = bench.open(backend)[Slot.PATCHED]
+    assert (stopped.outcome, stopped.detail) == (Outcome.INTERRUPTED, "stopped: the base server failed to start")
+    assert stopped.log == bench.path / "generation" / "patched" / "server.log"
 
 
-def test_a_client_that_cannot_import_is_an_outcome(bench):
+def test_a_client_that_cannot_import_is_an_outcome_with_its_log(bench):
     failed = bench.open(bench.backend(base={"FAKE_CLIENT": "crash"}), (Slot.BASE,))[Slot.BASE]
     assert failed.outcome is Outcome.CRASHED
     assert "the fake engine core died" in failed.detail
+    assert failed.log == bench.path / "generation" / "base" / "client.log"
 
 
 @pytest.mark.parametrize(("mode", "slot"), [(Mode.LIVE, Slot.BASE), (Mode.PROCESS, Slot.PATCHED)])
 @pytest.mark.parametrize(
-    ("how", "outcome", "says"),
-    [
-        ("crash", Outcome.CRASHED, "the fake engine core died"),
-        ("memory", Outcome.OUT_OF_MEMORY, "MemoryError"),
-        ("silent", Outcome.NO_RESULT, "without writing result.json"),
-        ("nan", Outcome.BAD_RESULT, "'mean_tpot_ms' is nan"),
-        ("missing", Outcome.BAD_RESULT, "'mean_tpot_ms' is not in the result"),
-    ],
+    ("how", "says"), [("nan", "'mean_tpot_ms' is nan"), ("missing", "'mean_tpot_ms' is not in the result")]
 )
-def test_a_run_that_fails_is_an_outcome_without_metrics(bench, mode, slot, how, outcome, says):  # noqa: PLR0917
+def test_a_bad_result_is_an_outcome_without_the_metric(bench, mode, slot, how, says):
     result = bench.one(mode=mode, slot=slot, FAKE_BENCH=how)
-    assert result.outcome is outcome
-    assert says in result.detail
+    assert result.outcome is Outcome.BAD_RESULT
+    assert result.detail.endswith(f"the primary metric {says}")
     assert "mean_tpot_ms" not in result.metrics
     assert result.log.read_text().startswith("fake bench starts")
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_a_run_that_hangs_is_stopped_at_its_limit(bench, mode):
-    result = bench.one(replace(WORKLOAD, run_timeout_s=0.7), mode, FAKE_BENCH="hang")
-    assert result.outcome is Outcome.TIMED_OUT
-    assert result.seconds < 10
+def test_a_session_goes_on_after_a_run_that_hung(bench, mode):
+    hangs = {"FAKE_BENCH": "hang", "FAKE_SEED": "3"}
+    session = bench.open(bench.backend(replace(WORKLOAD, run_timeout_s=1.5), mode, base=hangs), (Slot.BASE,))[Slot.BASE]
+    hung = session.run(bench.request(Slot.BASE, seed=3))
+    assert hung.outcome is Outcome.TIMED_OUT
+    assert 1.5 <= hung.seconds < 15
+    after = session.run(bench.request(Slot.BASE, seed=4))
+    assert (after.outcome, after.metrics["mean_tpot_ms"]) == (Outcome.OK, 14.0), after.detail
 
 
-def test_a_session_goes_on_after_a_run_that_hung(bench):
-    backend = bench.backend(replace(WORKLOAD, run_timeout_s=0.7))
-    session = bench.open(backend, (Slot.BASE,))[Slot.BASE]
-    assert session.run(bench.request(Slot.BASE)).outcome is Outcome.OK
+def test_a_live_client_that_is_killed_itself_is_an_outcome_with_its_log(bench):
+    session = bench.open(bench.backend(), (Slot.BASE,))[Slot.BASE]
+    (host,) = (one for one in psutil.Process(session.client._child.pid).children())
+    bench.vmstat.write_text("oom_kill 8\n")
+    host.kill()
+    result = session.run(bench.request(Slot.BASE))
+    assert result.outcome is Outcome.OUT_OF_MEMORY
+    assert "the client's process ended during a run: killed by SIGKILL" in result.detail
+    assert result.log == bench.path / "generation" / "base" / "client.log"
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_folder_that_cannot_be_made_is_an_error_that_says_what_to_do(bench, mode):
+    session = bench.open(bench.backend(mode=mode), (Slot.BASE,))[Slot.BASE]
+    request = bench.request(Slot.BASE)
+    request.directory.parent.mkdir(parents=True, exist_ok=True)
+    request.directory.write_text("a file is in the way")
+    with pytest.raises(RunError, match=r"cannot make .*/run-base: File exists.*make room.*resume"):
+        session.run(request)
+
+
+def test_a_session_folder_that_cannot_be_made_stops_the_server_that_is_up(bench):
+    (bench.path / "generation").mkdir()
+    (bench.path / "generation" / "patched").write_text("a file is in the way")
+    with pytest.raises(RunError, match=r"cannot make .*/generation/patched"):
+        bench.open(bench.backend())
+    assert not psutil.Process().children()
 
 
 def test_a_server_that_dies_during_a_run_is_named_rather_than_the_client(bench):
