@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import nox
+
+if sys.version_info < (3, 11):  # noqa: UP036 - pip would say it worse, about the first package that needs a newer one
+    sys.exit(f"Python 3.11 or 3.12 is needed, this is {sys.version.split()[0]}: install nox with one of those and run it again")
 
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["lint", "tests"]
@@ -13,6 +17,9 @@ nox.options.error_on_external_run = True
 
 # An experiment that ends in "slower" or "inconclusive" did its work; --fail-on makes it a failure.
 ANSWERED = (0, 10, 11)
+# Seconds that a command gets after Ctrl-C to end its engines, free the device and write what is finished. nox's own patience
+# is 0.3 s before it terminates and 0.2 s before it kills, which would leave servers running.
+PATIENCE = 60.0
 
 PROJECT = nox.project.load_toml("pyproject.toml")
 
@@ -25,7 +32,12 @@ def group(name: str) -> list[str]:
 def harness(session: nox.Session, command: str, success: Sequence[int] = (0,)) -> None:
     """Run one harness command with what the user gave after `--`."""
     session.install("--quiet", *group("harness"))
-    session.run("python", "-m", "harness", command, *session.posargs, success_codes=success)
+    session.run(
+        *("python", "-m", "harness", command, *session.posargs),
+        success_codes=success,
+        interrupt_timeout=PATIENCE,
+        terminate_timeout=PATIENCE,
+    )
 
 
 @nox.session
@@ -83,6 +95,12 @@ def export(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def check(session: nox.Session) -> None:
+    """Say what a reviewer would send back: nox -s check -- vllm/NAME (default: every series)."""
+    harness(session, "check")
+
+
+@nox.session(default=False)
 def arms(session: nox.Session) -> None:
     """List every difference of two arms: nox -s arms -- base vllm/NAME."""
     harness(session, "arms")
@@ -90,5 +108,5 @@ def arms(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def clean(session: nox.Session) -> None:
-    """List, and with --yes free, what trees, environments and runs take."""
+    """List what trees, environments, caches and results take; --yes frees all but results and work trees."""
     harness(session, "clean")

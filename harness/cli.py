@@ -37,24 +37,40 @@ def _command(name: str) -> ModuleType:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser with every command; importing a command must stay cheap (no torch, no network)."""
+    """The parser with every command; importing a command must stay cheap (no torch, no network) and work without git."""
     parser = argparse.ArgumentParser(
         prog="python -m harness",
-        description="Measure a patch series against pinned vLLM, SGLang and FlashInfer, and get it ready to send upstream.",
+        description="Measure a patch series against pinned vLLM, SGLang and FlashInfer, and get it ready to send upstream. "
+        "Each command is typed as `nox -s COMMAND -- ...`, which brings the packages that it needs.",
         epilog="Exit codes: 0 faster, equivalent, a screen or no experiment; 10 slower; 11 inconclusive; 12 void; "
         f"1 error; 2 usage. {STATE_VARIABLE} moves upstream/state (repositories, trees, environments, runs) elsewhere.",
     )
-    parser.add_argument("--state", type=Path, metavar="DIR", help="folder for what can be made again (default: upstream/state)")
-    parser.add_argument("--quiet", action="store_true", help="print results and warnings only")
-    parser.add_argument("--traceback", action="store_true", help="show the Python traceback of an error")
+    _add_common(parser, later=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in COMMANDS:
         module = _command(name)
         text = module.__doc__ or ""
         one_line = text.strip().splitlines()[0]
-        sub = commands.add_parser(name, help=one_line, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub = commands.add_parser(
+            name,
+            prog=f"nox -s {name} --",
+            help=one_line,
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         module.configure(sub)
+        _add_common(sub, later=True)
     return parser
+
+
+def _add_common(parser: argparse.ArgumentParser, *, later: bool) -> None:
+    """Options of every command, before its name or `later`: nox passes on only what comes after it."""
+    # A default given later would replace what was given before.
+    path, flag = (argparse.SUPPRESS, argparse.SUPPRESS) if later else (None, False)
+    where = "folder for what can be made again (default: upstream/state)"
+    parser.add_argument("--state", type=Path, metavar="DIR", default=path, help=where)
+    parser.add_argument("--quiet", action="store_true", default=flag, help="print results and warnings only")
+    parser.add_argument("--traceback", action="store_true", default=flag, help="show the Python traceback of an error")
 
 
 def main(argv: Sequence[str]) -> int:

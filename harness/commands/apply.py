@@ -1,10 +1,10 @@
 """Make the tree of a series: a pin with its patches applied.
 
-  python -m harness apply vllm/NAME                     the tree that is measured, named by its tip
-  python -m harness apply vllm/NAME --work              the tree to work in; commit there, then export
-  python -m harness apply vllm/NAME --tree ~/vllm       onto HEAD of a checkout of your own, as git am would
-  python -m harness apply vllm/NAME --pin head          on another pin: its port, else the bench pin's patches
-  python -m harness apply vllm/NAME --update-lock       after patches or pins changed on purpose
+  nox -s apply -- vllm/NAME                     the tree that is measured, named by its tip
+  nox -s apply -- vllm/NAME --work              the tree to work in; commit there, then export
+  nox -s apply -- vllm/NAME --tree ~/vllm       onto HEAD of a checkout of your own, as git am would
+  nox -s apply -- vllm/NAME --pin head          on another pin: its port, else the bench pin's patches
+  nox -s apply -- vllm/NAME --update-lock       after patches or pins changed on purpose
 
 Base and patches give the same tip on every machine, whatever git is set to; a tip that is not the one in upstream/lock.toml is
 an error. A patch that does not apply is named with file and hunk, and nothing changes.

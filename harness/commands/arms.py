@@ -1,13 +1,13 @@
 """List every difference of two arms; fail where one is not the series.
 
-  python -m harness arms base vllm/penalties-bin-counts
-  python -m harness arms base ~/src/vllm                  a checkout of your own, uncommitted changes included
-  python -m harness arms base my-branch --mirror ~/src/vllm
-  python -m harness arms base vllm/x --pin 0.24.0
+  nox -s arms -- base vllm/penalties-bin-counts
+  nox -s arms -- base ~/src/vllm                  a checkout of your own, uncommitted changes included
+  nox -s arms -- base my-branch --mirror ~/src/vllm
+  nox -s arms -- base vllm/x --pin 0.24.0
 
 An arm is `base` (the pin itself), a series, a ref or a path. Compared are the files of the trees, the links to the engine's
-compiled files (by hash), packages, environment variables and the interpreter. Exit code 1 when the comparison would measure
-something besides the series.
+compiled and generated files (by hash), packages, environment variables and the interpreter. Exit code 1 when the comparison
+would measure something besides the series.
 """
 
 from __future__ import annotations

@@ -18,16 +18,11 @@ import argparse
 from collections.abc import Mapping
 
 from harness.arms.model import Arm
-from harness.arms.modules import check_modules
-from harness.arms.variables import arm_environment
-from harness.bench.command import run_bench
 from harness.bench.request import add_arguments, request_of
 from harness.context import Context
 from harness.runs.model import Backend
-from harness.runs.vllm_backend import VllmBackend
 from harness.vocabulary import Engine, ExitCode, Mode, Slot
 from harness.workloads.model import EngineWorkload
-from harness.workloads.synthetic import make_model
 
 DEFAULT_SERIES = "vllm/penalties-bin-counts"
 DEFAULT_WORKLOAD = "vllm/penalties-serve"
@@ -38,10 +33,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> ExitCode:
+    from harness.bench.command import run_bench  # noqa: PLC0415 - keeps --help quick
+
     return run_bench(context, Engine.VLLM, request_of(args), _backend, default_workload=DEFAULT_WORKLOAD)
 
 
 def _backend(context: Context, arms: Mapping[Slot, Arm], workload: EngineWorkload, mode: Mode) -> Backend:
+    from harness.arms.modules import check_modules  # noqa: PLC0415
+    from harness.arms.variables import arm_environment  # noqa: PLC0415
+    from harness.runs.vllm_backend import VllmBackend  # noqa: PLC0415
+    from harness.workloads.synthetic import make_model  # noqa: PLC0415
+
     return VllmBackend(
         arms=arms,
         workload=workload,

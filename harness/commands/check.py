@@ -1,8 +1,8 @@
 """Say what a reviewer would send back: lint every series, and prove that its patches are what they say.
 
-  python -m harness check                    all series
-  python -m harness check vllm/NAME          some of them
-  python -m harness check --apply            also apply, export again (must be the same bytes), compare with upstream/lock.toml
+  nox -s check                       all series
+  nox -s check -- vllm/NAME          some of them
+  nox -s check -- --apply            also apply, export again (must be the same bytes), compare with upstream/lock.toml
 
 A draft may still lack things, which are listed as "to do"; errors make the exit code 1. --apply needs the pin's source: each
 kind (git, archive) that the lock has for the series.
@@ -32,8 +32,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> ExitCode:
-    from harness.series.reader import list_series  # noqa: PLC0415 - keeps --help quick
+    from harness.series.reader import check_name, list_series  # noqa: PLC0415 - keeps --help quick
 
+    for name in args.series:
+        check_name(context.paths, name)
     names = args.series or list_series(context.paths)
     findings = [finding for name in names for finding in _check(args, context, name)]
     if not args.series:
@@ -81,7 +83,7 @@ def _apply(args: argparse.Namespace, context: Context, series: Series, pin: Pin)
     tips = read_lock(context.paths.lock_file).tips
     sources = [source for source in Source if (series.id, pin.version, source) in tips]
     if not sources:
-        advice = f"`python -m harness apply {series.id} --pin {pin.version} --update-lock`"
+        advice = f"`nox -s apply -- {series.id} --pin {pin.version} --update-lock`"
         yield Finding(series.id, "upstream/lock.toml", f"has no tip of it on {pin.name}: {advice}")
     for source in sources:
         mirror = args.mirror if source is Source.GIT else None
@@ -100,7 +102,7 @@ def _from_source(context: Context, series: Series, pin: Pin, source: Source, mir
         base = base_of(context.paths, pin, progress=context.progress, mirror=mirror, source=source)
         made = round_trip(repository(context.paths, pin.engine), base.commit, series, pin)
         for line in made.stale:
-            yield Finding(series.id, where, f"{line}: `python -m harness export {series.id}` writes it")
+            yield Finding(series.id, where, f"{line}: `nox -s export -- {series.id}` writes it")
         check_lock(context.paths.lock_file, Built(pin, base.source, base.commit, series, made.tip))
     except UpkernelError as error:
         yield Finding(series.id, where, str(error))

@@ -1,11 +1,12 @@
-"""List what upkernel's trees, environments and caches take, and free it.
+"""List what trees, environments, caches and results take on the disk, and free it.
 
-  python -m harness clean                                  list, remove nothing
-  python -m harness clean --yes                            free everything that can be made again
-  python -m harness clean --what trees environments --yes  free only that
-  python -m harness clean --what experiments --yes         results too, only when named
+  nox -s clean                                     list, remove nothing
+  nox -s clean -- --yes                            free everything that can be made again
+  nox -s clean -- --what trees environments --yes  free only that
+  nox -s clean -- --what experiments --yes         results too, only when named
 
-A tree with uncommitted changes or commits of yours, and whatever another harness process uses, is kept and named.
+A tree with uncommitted changes or commits of yours is kept and named, and so is what a running experiment or installation uses.
+Results and work trees go only when they are named.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Say what this machine can do, and how to mend what it cannot.
 
-  python -m harness doctor
+  nox -s doctor
 
 ok, warn (works, but worse), absent (optional, for GPU work) or fail (needed) for each thing looked at, with a remedy.
 Exit code 1 when something needed fails.

@@ -1,13 +1,14 @@
 """Write the commits of a work tree as the patches of its series.
 
-  python -m harness export vllm/NAME                       from the series' work tree
-  python -m harness export vllm/NAME --tree ~/vllm         from a checkout of your own that stands on the pin
-  python -m harness export vllm/NAME --tree ~/vllm --base v0.24.0
-  python -m harness export vllm/NAME --pin head            into the port to another pin
-  python -m harness export vllm/NAME --check               write nothing; fail and name what would change
+  nox -s export -- vllm/NAME                       from the series' work tree
+  nox -s export -- vllm/NAME --tree ~/vllm         from a checkout of your own that stands on the pin
+  nox -s export -- vllm/NAME --tree ~/vllm --base v0.24.0
+  nox -s export -- vllm/NAME --pin head            into the port to another pin
+  nox -s export -- vllm/NAME --check               write nothing; fail and name what would change
 
 Every commit after the base becomes NNNN-subject.patch. The bytes depend on base and commits alone, and are applied and exported
-once more before anything is written. All files are replaced or none, and upstream/lock.toml gets the new tip.
+once more before anything is written. All files are replaced or none. From the work tree upstream/lock.toml gets
+the new tip too; from a checkout of your own it does not, which is said.
 """
 
 from __future__ import annotations
@@ -71,9 +72,7 @@ def main(args: argparse.Namespace, context: Context) -> ExitCode:
         if work.source and work.base:
             record(paths.lock_file, Built(pin, work.source, work.base, series, tip))
         else:
-            context.progress.warn(
-                f"upstream/lock.toml still has the old tip: `python -m harness apply {series.id} --update-lock`"
-            )
+            context.progress.warn(f"upstream/lock.toml still has the old tip: `nox -s apply -- {series.id} --update-lock`")
     for patch in patches:
         print(patch.name)
     print(f"{len(patches)} patch{'es' * (len(patches) > 1)}, {'unchanged' if not changes else 'written'}, tip {tip}")
@@ -90,7 +89,7 @@ def _work_tree(args: argparse.Namespace, context: Context, series: Series, pin: 
     path = context.paths.trees / series.engine / f"{WORK}{series.name}"
     if not path.is_dir():
         raise TreeError(
-            f"{series.id} has no work tree to export from: `python -m harness apply {series.id} --work` makes one, or name a "
+            f"{series.id} has no work tree to export from: `nox -s apply -- {series.id} --work` makes one, or name a "
             "checkout of your own with --tree"
         )
     _clean(path, own=False)

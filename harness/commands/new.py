@@ -1,6 +1,6 @@
 """Start a series: its series.toml, and a tree to work in.
 
-  python -m harness new vllm/NAME
+  nox -s new -- vllm/NAME
 
 The way of a series:
 
@@ -25,7 +25,7 @@ from harness.vocabulary import ExitCode
 __all__ = ["configure", "main"]
 
 TEMPLATE = """\
-# patches/README.md explains the fields. `python -m harness check {id}` says what is still to do.
+# patches/README.md explains the fields. `nox -s check -- {id}` says what is still to do.
 
 # One line, as the pull request's title will say it.
 title = ""
@@ -79,7 +79,7 @@ def main(args: argparse.Namespace, context: Context) -> ExitCode:
     directory = paths.patches / engine / name
     if directory.exists():
         raise SeriesError(
-            f"{args.series} exists already, in {directory}. To work on it: `python -m harness apply {args.series} --work`"
+            f"{args.series} exists already, in {directory}. To work on it: `nox -s apply -- {args.series} --work`"
         )
     today = datetime.datetime.now(tz=datetime.UTC).date()
     directory.mkdir(parents=True)
@@ -95,5 +95,5 @@ def main(args: argparse.Namespace, context: Context) -> ExitCode:
     print(f"base       {tree.base}  {pin.name} from {tree.source}")
     if tree.tip != tree.base:
         print(f"tip        {tree.tip}  the work tree was there already, with commits of yours")
-    print(f"\nNext: commit your change in the work tree, then `python -m harness export {args.series}`.")
+    print(f"\nNext: commit your change in the work tree, then `nox -s export -- {args.series}`.")
     return ExitCode.OK

@@ -1,7 +1,7 @@
 """Add a release of an engine to upstream/pins.toml.
 
-  python -m harness pin vllm 0.34.0
-  python -m harness pin flashinfer 0.7.5 --torch 2.14.0
+  nox -s pin -- vllm 0.34.0
+  nox -s pin -- flashinfer 0.7.5 --torch 2.14.0
 
 Finds the release's archive on your package index (pip's settings count), fetches it, and records its hash, its torch version
 and what it requires of the other engines. The new pin has the role "extra"; edit the file to make it bench or head.
@@ -28,13 +28,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace, context: Context) -> ExitCode:
     from harness.pins.adding import add_pin  # noqa: PLC0415 - keeps --help quick
     from harness.pins.reader import read_pins  # noqa: PLC0415
+    from harness.trees.use import using  # noqa: PLC0415
 
     pins = read_pins(context.paths.pins_file)
     there = next((pin for pin in pins.of(args.engine) if pin.version == args.version), None)
     if there is not None:
         print(f"{args.engine} {args.version} is pinned already (role {there.role}, archive {there.archive.filename})")
         return ExitCode.OK
-    pin = add_pin(context.paths, args.engine, args.version, context.progress, torch=args.torch)
+    with using(context.paths, [context.paths.archives]):
+        pin = add_pin(context.paths, args.engine, args.version, context.progress, torch=args.torch)
     print(f"pinned {pin.name} in {pins.path}")
     print(f"  archive   {pin.archive.filename}\n  sha256    {pin.archive.sha256}\n  torch     {pin.torch}")
     print(f"  requires  {', '.join(pin.requires) or 'nothing of the other engines'}")

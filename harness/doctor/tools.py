@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from harness.arms.probes import Probe, ProbeState
+from harness.git import GIT_NEEDED, git_remedy, git_version
 
 __all__ = ["Runner", "find_nsys", "run_tool", "tool_probes"]
 
 # Runs a command; its output, or None when it is not there, fails or hangs.
 Runner = Callable[[Sequence[str]], str | None]
 
-GIT_NEEDED = (2, 38)
 TIMEOUT_S = 10.0
 # nsys comes by itself, with the CUDA toolkit, and inside Nsight Compute, which puts no link on PATH.
 NSYS_PLACES = (
@@ -45,15 +45,13 @@ def tool_probes(run: Runner = run_tool, root: Path = Path("/")) -> tuple[Probe, 
 
 
 def _git(run: Runner) -> Probe:
-    needed = ".".join(map(str, GIT_NEEDED))
-    remedy = f"install git {needed} or newer (Debian, Ubuntu: apt install git)"
     said = run(["git", "--version"])
     if said is None:
-        return Probe("git", ProbeState.FAIL, "not found", remedy)
-    match = re.search(r"(\d+)\.(\d+)\S*", said)
-    if match is None or (int(match[1]), int(match[2])) < GIT_NEEDED:
-        return Probe("git", ProbeState.FAIL, f"{match[0] if match else said}, {needed} needed", remedy)
-    return Probe("git", ProbeState.OK, match[0])
+        return Probe("git", ProbeState.FAIL, "not found", git_remedy())
+    version, enough = git_version(said)
+    if not enough:
+        return Probe("git", ProbeState.FAIL, f"{version}, {'.'.join(map(str, GIT_NEEDED))} needed", git_remedy())
+    return Probe("git", ProbeState.OK, version)
 
 
 def _compiler(run: Runner, name: str) -> Probe:

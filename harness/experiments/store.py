@@ -9,7 +9,7 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
-from harness.errors import EvidenceError, PlanError
+from harness.errors import EvidenceError, PlanError, UnknownExperimentError
 from harness.experiments import codec
 from harness.experiments.plan import ArmIdentity, Plan, plan_from_json, plan_to_json
 from harness.experiments.samples import Sample
@@ -172,7 +172,7 @@ def check_arms(plan: Plan, arms: dict[Slot, ArmIdentity]) -> None:
 def _folder(paths: Paths, name: str) -> Path:
     known = experiments(paths)
     if name not in known:
-        raise EvidenceError(f"there is no experiment {name!r} in {paths.experiments}. {nearest(name, known)}")
+        raise UnknownExperimentError(f"there is no experiment {name!r} in {paths.experiments}. {nearest(name, known)}")
     return paths.experiments / name
 
 

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from harness.errors import ArchiveError, PinError
+from harness.errors import ArchiveError, PinError, UnknownPinError
 from harness.names import nearest
 from harness.paths import Paths
 from harness.pins.index import Found, fetch, fetch_unknown, find
@@ -57,10 +57,13 @@ def add_pin(paths: Paths, engine: Engine, version: str, progress: Progress, *, t
 
 
 def choose_archive(engine: Engine, version: str, files: tuple[Found, ...]) -> Found:
-    """The file of that version that holds the engine's source. Raises PinError, with the nearest versions."""
+    """The file of that version that holds the engine's source.
+
+    Raises UnknownPinError, with the nearest versions, when there is no such release, and PinError when it has no such file.
+    """
     named = [one for one in files if one.version == version]
     if not named:
-        raise PinError(
+        raise UnknownPinError(
             f"{PROJECTS[engine]} {version} is not on the index. {_neighbours(version, {one.version for one in files})}"
         )
     pattern = WHEEL_OF.get(engine)

@@ -51,7 +51,7 @@ class Pin:
     role: PinRole
     git_url: str
     tag: str
-    # Full hash, a prefix of one, or None until a git source answers (then upstream/lock.toml has it).
+    # Full hash, a prefix of one, or None where it is not known (upstream/lock.toml has what was found, once that is recorded).
     commit: str | None
     archive: Archive
     torch: str

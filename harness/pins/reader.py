@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
 
-from harness.errors import PinError
+from harness.errors import PinError, UnknownPinError
 from harness.fields import Fields, read_toml
 from harness.names import nearest
 from harness.pins.model import Archive, ArchiveKind, Pin, Runtime
@@ -35,13 +35,13 @@ class Pins:
         return tuple(pin for pin in self.pins if pin.engine is engine)
 
     def find(self, engine: Engine, name: str) -> Pin:
-        """The pin with this version, or of this role ("bench", "head"). Raises PinError with the nearest names."""
+        """The pin with this version, or of this role ("bench", "head"). Raises UnknownPinError with the nearest names."""
         known = self.of(engine)
         for pin in known:
             if name == pin.version or (name == pin.role and pin.role is not PinRole.EXTRA):
                 return pin
         names = [PinRole.BENCH.value, PinRole.HEAD.value, *(pin.version for pin in known)]
-        raise PinError(
+        raise UnknownPinError(
             f"there is no {engine} pin {name!r} in {self.path}. {nearest(name, names)} "
             f"(a release is added with: nox -s pin -- {engine} VERSION)"
         )

@@ -65,7 +65,7 @@ def _lacking(series: Series) -> Iterator[str]:
     if series.duplicates is None:
         yield "duplicates is missing: search upstream for competing pull requests, then note date and links"
     if not series.patches:
-        yield f"there are no patches: `python -m harness export {series.id}` writes them"
+        yield f"there are no patches: `nox -s export -- {series.id}` writes them"
 
 
 def _wrong(series: Series, today: datetime.date) -> Iterator[str]:

@@ -31,7 +31,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 BASE = "base"
 TIP = "tip"
 HEADER = """\
-# Written by `python -m harness export` and `apply --update-lock`; `check --apply` compares.
+# Written by `nox -s export`, and by `nox -s apply` with --update-lock; `nox -s check -- --apply` compares.
 # base: the commit that a pin is. tip: the commit that a series makes of it. One hash for each kind of source.
 """
 
@@ -91,7 +91,7 @@ def check_lock(path: Path, built: Built) -> bool:
     if base not in {None, built.base}:
         raise PinError(
             f"{pin.name} from {source} is commit {built.base}, but {path} has {base}: its source or the way it is imported "
-            "has changed. If that was meant, run `python -m harness apply` on one of its series with --update-lock"
+            "has changed. If that was meant, run `nox -s apply` on one of its series with --update-lock"
         )
     if series is None:
         return base is not None
@@ -99,7 +99,7 @@ def check_lock(path: Path, built: Built) -> bool:
     if tip not in {None, built.tip}:
         raise SeriesError(
             f"{series.id} on {pin.name} from {source} gives commit {built.tip}, but {path} has {tip}: its patches (or those of "
-            f"a series it is after) have changed. If that was meant, run `python -m harness apply {series.id} --update-lock`"
+            f"a series it is after) have changed. If that was meant, run `nox -s apply -- {series.id} --update-lock`"
         )
     return base is not None and tip is not None
 

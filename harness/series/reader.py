@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness.errors import SeriesError
+from harness.errors import SeriesError, UnknownSeriesError
 from harness.fields import Fields, read_toml
 from harness.names import nearest
 from harness.paths import Paths
@@ -13,7 +13,7 @@ from harness.series.model import DuplicateCheck, Series
 from harness.series.store import PATCH_GLOB, finish_export
 from harness.vocabulary import Engine, SeriesStatus
 
-__all__ = ["list_series", "own_patches", "parse_id", "patches_for", "read_series", "stack"]
+__all__ = ["check_name", "list_series", "own_patches", "parse_id", "patches_for", "read_series", "stack"]
 
 FILE = "series.toml"
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -21,12 +21,12 @@ VERSION = re.compile(r"\d+(\.\d+)+\S*")
 
 
 def parse_id(text: str) -> tuple[Engine, str]:
-    """Split vllm/some-name into engine and name. Raises SeriesError when it is not of that form."""
+    """Split vllm/some-name into engine and name. Raises UnknownSeriesError when it is not of that form."""
     engine, separator, name = text.partition("/")
     if engine not in tuple(Engine):
-        raise SeriesError(f"{text!r} is not a series: it must start with an engine's name. {nearest(engine, Engine)}")
+        raise UnknownSeriesError(f"{text!r} is not a series: it must start with an engine's name. {nearest(engine, Engine)}")
     if not separator or not NAME.fullmatch(name):
-        raise SeriesError(
+        raise UnknownSeriesError(
             f"{text!r} is not a series: write {engine}/NAME, where NAME is lower-case words and numbers joined by hyphens"
         )
     return Engine(engine), name
@@ -40,18 +40,24 @@ def list_series(paths: Paths) -> tuple[str, ...]:
 def read_series(paths: Paths, name: str) -> Series:
     """The series `name` ("vllm/x").
 
-    Raises SeriesError for an unknown series (with the nearest names) and for a series.toml with a missing, malformed or
-    unknown field. An export that was killed half-way is finished first.
+    Raises UnknownSeriesError (with the nearest names), and SeriesError for a series.toml with a missing, malformed or unknown
+    field. An export that was killed half-way is finished first.
     """
     return _read(paths.patches, name)
+
+
+def check_name(paths: Paths, name: str) -> None:
+    """Raises UnknownSeriesError, with the nearest names, when there is no series `name`."""
+    _known(paths.patches, name)
 
 
 def stack(series: Series) -> tuple[Series, ...]:
     """The series that `series` stands on, in the order in which they are applied, and then itself.
 
-    Raises SeriesError when they stand on each other in a circle, or on another engine's series.
+    Raises SeriesError when they stand on each other in a circle, on a series that is not there, or on another engine's series.
     """
     root = series.directory.parent.parent
+    known = _ids(root)
     order: list[Series] = []
 
     def add(one: Series, above: tuple[str, ...]) -> None:
@@ -62,6 +68,11 @@ def stack(series: Series) -> tuple[Series, ...]:
         for name in one.after:
             if parse_id(name)[0] is not series.engine:
                 raise SeriesError(f"{one.directory / FILE}: {one.id} cannot be after {name}: that is another engine's series")
+            if name not in known:
+                raise SeriesError(
+                    f"{one.directory / FILE}: it is after one that is missing: there is no series {name!r}. "
+                    f"{nearest(name, known)}"
+                )
             add(_read(root, name), (*above, one.id))
         order.append(one)
 
@@ -76,9 +87,7 @@ def patches_for(series: Series, pin: str) -> tuple[Path, ...]:
     """
     patches = own_patches(series, pin) if pin in series.ports else series.patches
     if not patches:
-        raise SeriesError(
-            f"{series.id} has no patches yet: commit in its work tree, then run `python -m harness export {series.id}`"
-        )
+        raise SeriesError(f"{series.id} has no patches yet: commit in its work tree, then run `nox -s export -- {series.id}`")
     return patches
 
 
@@ -91,10 +100,14 @@ def _ids(root: Path) -> tuple[str, ...]:
     return tuple(sorted(f"{file.parent.parent.name}/{file.parent.name}" for file in root.glob(f"*/*/{FILE}")))
 
 
-def _read(root: Path, name: str) -> Series:
+def _known(root: Path, name: str) -> None:
     known = _ids(root)
     if name not in known:
-        raise SeriesError(f"there is no series {name!r}. {nearest(name, known)} To start one: `python -m harness new {name}`.")
+        raise UnknownSeriesError(f"there is no series {name!r}. {nearest(name, known)} To start one: `nox -s new -- {name}`.")
+
+
+def _read(root: Path, name: str) -> Series:
+    _known(root, name)
     engine, plain = parse_id(name)
     directory = root / engine / plain
     finish_export(directory)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import TreeError
+from harness.errors import TreeError, UnknownTreeError
 from harness.git import EMAIL, NAME, GitCommandError, git, git_feed
 from harness.names import nearest
 from harness.paths import Paths
@@ -17,6 +17,7 @@ from harness.pins.model import Pin
 from harness.progress import Progress
 from harness.trees.archive import is_generated, members
 from harness.trees.repository import REFS, has_commit, repository, resolve
+from harness.trees.use import using
 from harness.vocabulary import Source
 
 __all__ = ["Base", "NoAnswer", "ensure_base", "fetch_commit", "fetch_ref", "import_archive"]
@@ -69,9 +70,10 @@ def ensure_base(
             progress.warn(f"{error}\n  {pin.name} comes from its archive {pin.archive.filename} instead")
     commit = resolve(repo, _ref(pin, Source.ARCHIVE))
     if commit is None:
-        archive = fetch(pin.archive.project, pin.archive.filename, pin.archive.sha256, paths, progress)
-        with progress.step(f"{pin.name}: source from the archive {pin.archive.filename}"):
-            commit = import_archive(repo, pin, archive)
+        with using(paths, [paths.archives]):
+            archive = fetch(pin.archive.project, pin.archive.filename, pin.archive.sha256, paths, progress)
+            with progress.step(f"{pin.name}: source from the archive {pin.archive.filename}"):
+                commit = import_archive(repo, pin, archive)
     return Base(commit, Source.ARCHIVE)
 
 
@@ -104,14 +106,14 @@ def fetch_commit(repo: Path, pin: Pin, where: str) -> str:
 def fetch_ref(repo: Path, pin: Pin, name: str, where: str) -> str:
     """Bring a branch, tag or full commit hash that the repository does not have from a URL or path; its commit's full hash.
 
-    Raises TreeError with the nearest names that the source has.
+    Raises TreeError; UnknownTreeError, with the nearest names that the source has, when it has none of that name.
     """
     refs = _listed(repo, where, "refs/heads/*", "refs/tags/*", f"refs/{name}")
     wanted = next((one for one in (name, f"refs/heads/{name}", f"refs/tags/{name}", f"refs/{name}") if one in refs), None)
     if wanted is None:
         if not re.fullmatch(r"[0-9a-f]{40}", name):
             known = [one.removeprefix("refs/heads/").removeprefix("refs/tags/") for one in refs]
-            raise TreeError(
+            raise UnknownTreeError(
                 f"{name!r} is no ref of {pin.engine}, neither in the harness's repository nor at {where}, and no folder. "
                 f"{nearest(name, known) if name else ''} A commit at {where} has to be given with all 40 digits."
             )

@@ -84,22 +84,21 @@ def list_items(paths: Paths) -> tuple[Item, ...]:
 
 
 def free(paths: Paths, items: Sequence[Item], progress: Progress) -> tuple[Removal, ...]:
-    """Remove items, each at once or not at all. One that is in use, or has changes or commits of a person's own, is kept.
+    """Remove items, each at once or not at all.
+
+    Kept, and said why, is whatever a process holds (`harness.trees.use`), and a tree with changes or commits of a person's own.
 
     Raises TreeError when an engine's repository is in use by another process.
     """
-    removals = []
+    engines = sorted({item.engine for item in items if item.engine is not None})
     with ExitStack() as stack:
-        for engine in sorted({item.engine for item in items if item.engine is not None}):
+        for engine in engines:
             stack.enter_context(locked(paths, engine, progress))
-        for item in items:
-            why = _reason(paths, item)
-            if why is None:
-                why = _remove(paths, item)
-            removals.append(Removal(item, why))
-        for engine in sorted({item.engine for item in items if item.engine is not None}):
-            prune(paths, engine)
-    return tuple(removals)
+        removals = tuple(Removal(item, _remove(paths, item)) for item in items)
+        for engine in engines:
+            if any(removal.kept is None and removal.item.engine is engine for removal in removals):
+                prune(paths, engine)
+    return removals
 
 
 def _reason(paths: Paths, item: Item) -> str | None:
@@ -107,13 +106,18 @@ def _reason(paths: Paths, item: Item) -> str | None:
     if item.kind in {Kind.TREES, Kind.WORK}:
         return _tree_reason(item.path)
     if item.kind is Kind.REPOSITORIES and item.engine is not None:
-        trees = [path.name for path in _children(paths.trees / item.engine)]
-        if trees:
-            return f"its trees are still there: {', '.join(trees)}"
-        branches = git(item.path, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/stash").stdout.split()
-        if branches:
-            return f"it has branches of yours: {', '.join(branches)}"
+        return _repository_reason(item.path, _children(paths.trees / item.engine))
     return None
+
+
+def _repository_reason(path: Path, trees: Sequence[Path]) -> str | None:
+    if trees:
+        return f"its trees are still there: {', '.join(tree.name for tree in trees)}"
+    try:
+        branches = git(path, "for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/stash").stdout.split()
+    except TreeError as error:
+        return f"git cannot say whether it has branches of yours ({error}); delete the folder by hand"
+    return f"it has branches of yours: {', '.join(branches)}" if branches else None
 
 
 def _tree_reason(path: Path) -> str | None:
@@ -135,10 +139,17 @@ def _tree_reason(path: Path) -> str | None:
 
 
 def _remove(paths: Paths, item: Item) -> str | None:
+    """Why the item is kept, None when it is gone."""
     # Renamed first, so that a kill in the middle leaves nothing that looks whole.
     doomed = item.path.with_name(f"{DELETING}{item.path.name}")
     try:
-        with removing(paths, item.path):
+        with ExitStack() as stack:
+            for folder in _holders(paths, item):
+                stack.enter_context(removing(paths, folder))
+            # Looked at only now: whoever held it until a moment ago may have changed it.
+            why = _reason(paths, item)
+            if why is not None:
+                return why
             item.path.rename(doomed)
             _delete(doomed)
             item.path.with_name(f"{item.path.name}.lock").unlink(missing_ok=True)
@@ -147,6 +158,11 @@ def _remove(paths: Paths, item: Item) -> str | None:
     except OSError as error:
         return f"it cannot be removed: {error}"
     return None
+
+
+def _holders(paths: Paths, item: Item) -> tuple[Path, ...]:
+    """What a process that needs the item holds: the item, or for an archive, whose name it may not know yet, all of them."""
+    return (item.path, paths.archives) if item.kind is Kind.ARCHIVES else (item.path,)
 
 
 def _delete(path: Path) -> None:

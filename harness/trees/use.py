@@ -1,4 +1,4 @@
-"""Who uses a tree: a run holds its trees, so that nothing removes them under it."""
+"""Who uses a folder of the state: a run holds its trees and all else that it needs, so that nothing removes it under it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["removing", "using"]
 
 @contextmanager
 def using(paths: Paths, folders: Iterable[Path]) -> Iterator[None]:
-    """Hold trees (or environments) while they run; several processes may hold the same one.
+    """Hold folders while something runs: trees, environments, arms, models, experiments; several processes may hold the same.
 
-    Raises TreeError while one of them is being removed.
+    Raises TreeError while one of them is being removed or changed. It says nothing about whether they exist: what was removed
+    before is noticed by whoever needs it.
     The kernel drops the hold with the process, however that ends.
     """
     with ExitStack() as stack:
@@ -29,7 +30,7 @@ def using(paths: Paths, folders: Iterable[Path]) -> Iterator[None]:
 
 @contextmanager
 def removing(paths: Paths, folder: Path) -> Iterator[None]:
-    """Hold a tree alone. Raises TreeError when a process uses it."""
+    """Hold a folder alone, to remove it or to change what is in it. Raises TreeError when a process uses it."""
     with _held(paths, folder, fcntl.LOCK_EX):
         yield
 

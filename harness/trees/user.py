@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from harness.errors import TreeError
+from harness.errors import TreeError, UnknownTreeError
 from harness.git import GitCommandError, git
 from harness.paths import Paths
 from harness.pins.model import Pin
@@ -47,7 +47,7 @@ def user_tree(
                 pin, given.resolve(), tree_of(pin, given.resolve(), base, tip="", origin=TreeOrigin.PATH, label=what)
             )
         if given.is_absolute() or what.startswith((".", "~")):
-            raise TreeError(f"{what} is not a folder; give the path of a {pin.engine} checkout, a ref, or a series")
+            raise UnknownTreeError(f"{what} is not a folder; give the path of a {pin.engine} checkout, a ref, or a series")
         repo = repository(paths, pin.engine)
         commit = resolve(repo, what) or fetch_ref(repo, pin, what, str(mirror.resolve()) if mirror else pin.git_url)
         path = worktree(paths, pin.engine, commit, progress)

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-from harness.errors import WorkloadError
+from harness.errors import UnknownWorkloadError, WorkloadError
 from harness.fields import Fields, read_toml
 from harness.names import nearest
 from harness.paths import Paths
@@ -32,7 +32,7 @@ def read_workload(paths: Paths, workload: str, model_override: Path | str | None
     """
     known = list_workloads(paths)
     if workload not in known:
-        raise WorkloadError(f"there is no workload {workload!r} in workloads/. {nearest(workload, known)}")
+        raise UnknownWorkloadError(f"there is no workload {workload!r} in workloads/. {nearest(workload, known)}")
     engine, _, name = workload.partition("/")
     path = paths.workloads / engine / f"{name}.toml"
     fields = Fields(str(path), read_toml(path, WorkloadError), WorkloadError)

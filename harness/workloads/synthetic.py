@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
-from harness.errors import WorkloadError
+from harness.errors import UnknownWorkloadError, WorkloadError
 from harness.fields import Fields, read_toml
 from harness.files import write_durably
 from harness.names import nearest
@@ -69,7 +69,7 @@ def read_model(paths: Paths, name: str) -> SyntheticModel:
     """Read and check workloads/models/NAME.toml; raises WorkloadError that names the field."""
     known = list_models(paths)
     if name not in known:
-        raise WorkloadError(f"there is no synthetic model {name!r} in workloads/models. {nearest(name, known)}")
+        raise UnknownWorkloadError(f"there is no synthetic model {name!r} in workloads/models. {nearest(name, known)}")
     path = _folder(paths) / f"{name}.toml"
     fields = Fields(str(path), read_toml(path, WorkloadError), WorkloadError)
     fields.schema(MODEL_SCHEMA)

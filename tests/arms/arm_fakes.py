@@ -62,6 +62,7 @@ def make_wheel(folder: Path, files: dict[str, str]) -> None:
 def make_environment(paths: Paths, name: str = "vllm-0.24.0-cpu-py311", files: dict[str, str] | None = None) -> Environment:
     folder = paths.environments / name
     make_wheel(folder / "wheel", WHEEL_FILES if files is None else files)
+    (folder / "venv").mkdir()
     return Environment(
         name=name,
         device=Device.CPU,

@@ -18,6 +18,7 @@ from harness.arms.probes import GIGABYTE, Machine
 from harness.errors import EnvironmentSetupError, ProbeError, TreeError
 from harness.pins.model import Archive, ArchiveKind, Pin, Runtime
 from harness.progress import Progress
+from harness.trees.cleaning import free, list_items
 from harness.trees.use import using
 from harness.vocabulary import Device, Engine, PinRole
 from tests.arms.arm_fakes import make_paths, make_wheel
@@ -147,6 +148,21 @@ def test_one_that_a_run_uses_is_not_removed(prepare, paths):
     with using(paths, [made.prefix.parent]), pytest.raises(TreeError, match="in use"):
         prepare()
     assert (made.prefix.parent / "complete.json").exists()
+
+
+def test_cleaning_spares_what_is_being_installed(prepare, paths, monkeypatch):
+    pip, kept = environment.pip_install, {}
+
+    def pip_while_somebody_cleans(python, requirements, log, progress):
+        log.write_text("what pip says")
+        paths.archives.mkdir()
+        (paths.archives / "one.whl").write_text("wheel")
+        kept.update({removal.item.name: removal.kept for removal in free(paths, list_items(paths), progress)})
+        pip(python, requirements, log, progress)
+
+    monkeypatch.setattr(environment, "pip_install", pip_while_somebody_cleans)
+    name = prepare().name
+    assert kept == dict.fromkeys((name, f"{name}.log", "one.whl"), "it is in use by another harness process")
 
 
 def test_a_pip_that_installs_less_than_asked_is_noticed(prepare, monkeypatch, paths):

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import io
+import shutil
 
 import pytest
 
-from harness.arms.overlay import build_arm, wheel_files
+from harness.arms.overlay import build_arm, check_arm, wheel_files
 from harness.errors import ArmError
 from harness.git import git
 from harness.progress import Progress
+from harness.trees.use import using
 from tests.arms.arm_fakes import WHEEL_FILES, commit, make_environment, make_paths, make_tree, sha256, write
 
 LINKED = {"vllm/_C.abi3.so", "vllm/generated/configs/E=8,shape=[128,128].json", "vllm/_version.py"}
@@ -106,6 +108,72 @@ def test_links_of_an_earlier_wheel_are_removed_and_reported(paths, build, said):
     assert not (tree.path / "vllm/_C.abi3.so").is_symlink()
     assert "vllm/_C.abi3.so" not in arm.links
     assert "removed: vllm/_C.abi3.so" in said.getvalue()
+
+
+def test_links_into_an_environment_that_was_cleaned_are_repaired_and_reported(paths, build, said):
+    tree, old = make_tree(paths), make_environment(paths, "vllm-0.24.0-cpu-py311")
+    build(tree, old)
+    shutil.rmtree(paths.environments / old.name)
+    build(tree, make_environment(paths, "vllm-0.24.0-cpu-py312"))
+    assert (tree.path / "vllm/_C.abi3.so").read_text() == "binary one"
+    assert "3 links pointed elsewhere and were repaired" in said.getvalue()
+    assert status(tree) == ""
+
+
+def test_a_tree_in_use_keeps_the_links_of_the_environment_that_uses_it(paths, build):
+    tree, first, second = make_tree(paths), make_environment(paths, "py311"), make_environment(paths, "py312")
+    build(tree, first)
+    with using(paths, [tree.path]):
+        with pytest.raises(ArmError, match=r"3 of its links do not lead to py312 .*one environment at a time"):
+            build(tree, second)
+        assert {(tree.path / name).readlink() for name in LINKED} == {first.wheel / name for name in LINKED}
+    build(tree, second)
+    assert {(tree.path / name).readlink() for name in LINKED} == {second.wheel / name for name in LINKED}
+
+
+def test_a_tree_in_use_does_not_lose_a_link_that_another_environment_lacks(paths, build):
+    tree = make_tree(paths)
+    build(tree, make_environment(paths, "cpu"))
+    with using(paths, [tree.path]), pytest.raises(ArmError, match="one environment at a time"):
+        build(tree, make_environment(paths, "cuda", {"vllm/__init__.py": ""}))
+    assert (tree.path / "vllm/_C.abi3.so").read_text() == "binary one"
+
+
+def test_a_tree_in_use_can_be_used_again_with_the_same_environment(paths, build):
+    tree, environment = make_tree(paths), make_environment(paths)
+    first = build(tree, environment)
+    with using(paths, [tree.path]):
+        assert build(tree, environment) == first
+
+
+def test_an_arm_that_is_as_it_was_built_passes_its_check(paths, build):
+    tree = make_tree(paths)
+    write(tree.path, {"vllm/_C.abi3.so": "built by hand"})
+    check_arm(build(tree, make_environment(paths)))
+
+
+def test_an_arm_whose_links_somebody_moved_before_it_was_held_fails_its_check(paths, build):
+    tree = make_tree(paths)
+    arm = build(tree, make_environment(paths, "py311"))
+    build(tree, make_environment(paths, "py312"))
+    with pytest.raises(ArmError, match="not linked to py311 any more: 3 links lead elsewhere, 0 are missing"):
+        check_arm(arm)
+
+
+@pytest.mark.parametrize("gone", ["environments/py311", "trees/vllm/base"])
+def test_an_arm_of_which_something_was_cleaned_before_it_was_held_fails_its_check(paths, build, gone):
+    arm = build(make_tree(paths), make_environment(paths, "py311"))
+    shutil.rmtree(paths.state / gone)
+    with pytest.raises(ArmError, match=f"{gone}.* is gone.*run again"):
+        check_arm(arm)
+
+
+def test_a_link_that_is_missing_fails_the_check(paths, build):
+    tree = make_tree(paths)
+    arm = build(tree, make_environment(paths))
+    (tree.path / "vllm/_C.abi3.so").unlink()
+    with pytest.raises(ArmError, match=r"0 links lead elsewhere, 1 are missing \(for example vllm/_C"):
+        check_arm(arm)
 
 
 def test_a_real_file_of_the_user_is_kept_reported_and_part_of_the_arm(paths, build, said):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from harness.arms import probes
 from harness.arms.probes import GIGABYTE, Machine, ProbeState, cpu_probes, read_machine, require
 from harness.errors import ProbeError
 
@@ -56,3 +57,22 @@ def test_all_lacks_are_listed_at_once():
 
 def test_the_disk_is_that_of_a_folder_which_is_not_there_yet(tmp_path):
     assert read_machine(tmp_path / "a/b/c").disk_free > 0
+
+
+def test_flags_are_those_of_the_first_cpu(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nvmx flags\t: vnmi\nflags\t\t: fpu avx2 sse4_2\n\nprocessor\t: 1\nflags\t\t: fpu\n")
+    assert probes._cpu_flags(cpuinfo) == {"fpu", "avx2", "sse4_2"}
+
+
+@pytest.mark.parametrize("text", [None, "", "Features\t: fp asimd\n"])
+def test_where_the_system_tells_no_flags_there_are_none(tmp_path, text):
+    cpuinfo = tmp_path / "cpuinfo"
+    if text is not None:
+        cpuinfo.write_text(text)
+    assert probes._cpu_flags(cpuinfo) == frozenset()
+
+
+def test_a_library_is_there_when_the_loader_finds_it():
+    assert probes._loads("libc.so.6")
+    assert not probes._loads("libnuma.so.0.is.not.there")

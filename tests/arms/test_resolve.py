@@ -12,7 +12,7 @@ from harness.arms.overlay import build_arm
 from harness.arms.resolve import tree_for
 from harness.commands import arms
 from harness.context import Context
-from harness.errors import SeriesError
+from harness.errors import UnknownSeriesError
 from harness.progress import Progress
 from harness.vocabulary import Engine, ExitCode
 from tests.arms.arm_fakes import make_environment, make_paths, make_tree, write
@@ -56,7 +56,7 @@ def test_an_existing_folder_with_a_series_like_name_is_a_path(asked, paths, tmp_
 
 def test_an_unknown_series_offers_the_nearest(paths):
     write(paths.patches, {"vllm/penalties-bin-counts/series.toml": ""})
-    with pytest.raises(SeriesError, match="vllm/penalties-bin-counts"):
+    with pytest.raises(UnknownSeriesError, match="vllm/penalties-bin-counts"):
         tree_for(paths, None, "vllm/penalties-bin-count", Progress(io.StringIO()))
 
 

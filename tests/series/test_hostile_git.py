@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -239,8 +240,8 @@ def hooks(folder):
         (folder / name).chmod(0o755)
 
 
-def make_hostile(repo, home, settings, monkeypatch):
-    """Put settings into every place where git looks for them, with hooks, attributes, notes and replaced objects."""
+def placed(home, settings):
+    """The settings with the files and folders that they name, which are made in `home`."""
     hooks(home / "hooks")
     hooks(home / "template" / "hooks")
     for name, text in {
@@ -252,6 +253,12 @@ def make_hostile(repo, home, settings, monkeypatch):
     places = {"ATTRIBUTES": "attributes", "IGNORE": "ignore", "HOOKS": "hooks", "TEMPLATE": "template", "MAILMAP": "mailmap"}
     for word, name in places.items():
         settings = [one.replace(f"={word}", f"={home / name}") for one in settings]
+    return settings
+
+
+def make_hostile(repo, home, settings, monkeypatch):
+    """Put settings into every place where git looks for them, with hooks, attributes, notes and replaced objects."""
+    settings = placed(home, settings)
     text = configuration(settings)
     for place in (home / "system", home / ".gitconfig", home / "xdg" / "git" / "config"):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -333,20 +340,59 @@ def test_replaced_objects_are_not_looked_at(repo, series, pin):
     assert [patch.content for patch in export_patches(repo.path, base, TIP)] == patches
 
 
-def test_plain_git_is_changed_by_these_settings(repo, series, pin, tmp_path, monkeypatch):
-    """The control: the settings are hostile indeed."""
+def test_an_export_is_what_git_itself_writes(repo, series, pin):
+    """Without settings, and with the flags that name nothing of this machine."""
     apply_series(repo.path, series, pin)
     flags = ("--zero-commit", "--full-index", "--keep-subject", "--no-stat", "--no-signature", "--no-renames")
-    command = ["git", "-c", "diff.algorithm=histogram", "format-patch", "--stdout", *flags, "-1"]
-    changed = []
-    assert (
-        subprocess.run([*command, TIP], cwd=repo.path, capture_output=True, check=True).stdout
-        == series.patches[-1].read_bytes()
-    )
-    for group in ("prefixes and context", "headers", "attachments"):
-        with monkeypatch.context() as patched:
-            patched.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "config"))
-            (tmp_path / "config").write_text(configuration(SETTINGS[group]))
-            done = subprocess.run([*command, TIP], cwd=repo.path, capture_output=True, check=False)
-        changed.append(done.stdout != series.patches[-1].read_bytes())
-    assert changed == [True, True, True]
+    command = ["git", "-c", "diff.algorithm=histogram", "format-patch", "--stdout", *flags, "-1", TIP]
+    assert subprocess.run(command, cwd=repo.path, capture_output=True, check=True).stdout == series.patches[-1].read_bytes()
+
+
+def plain(repo, folder, base, patches, settings):
+    """What plain git makes of the patches in a copy of the repository, and then prints, for a user with these settings."""
+    copy = folder / "copy"
+    shutil.copytree(repo.path, copy, symlinks=True)
+    config = folder / "config"
+    config.write_text(configuration(("user.name=C. Committer", "user.email=committer@example.org", *settings)))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {
+        "HOME": str(folder),
+        "XDG_CONFIG_HOME": str(folder),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": str(config),
+        "GIT_COMMITTER_DATE": "2026-11-02T12:00:00+0200",
+    }
+
+    def git(*words):
+        done = subprocess.run(
+            ["git", *words], cwd=copy, env=environment, capture_output=True, check=False, stdin=subprocess.DEVNULL
+        )
+        return done.returncode, done.stdout
+
+    applied = git("am", "--quiet", "--keep-cr", *(str(patch) for patch in patches))
+    printed = [
+        git(*words)
+        for words in (
+            ("rev-parse", "HEAD"),
+            ("format-patch", "--stdout", f"{base}..HEAD"),
+            ("show", "--stat", "--patch", "HEAD"),
+            ("diff", base, "HEAD"),
+        )
+    ]
+    found = (file for file in copy.rglob("*") if file.is_file() and ".git" not in file.parts)
+    files = {file.relative_to(copy): file.read_bytes() for file in found}
+    return applied, printed, files
+
+
+@pytest.mark.parametrize("group", SETTINGS)
+def test_plain_git_is_changed_by_these_settings(repo, series, tmp_path, group):
+    """The control: each group is hostile indeed. It changes the tip, the files or what is printed, or makes git fail."""
+    base = repo.head()
+    made = []
+    for name, settings in (("calm", ()), ("hostile", SETTINGS[group])):
+        folder = tmp_path / name
+        folder.mkdir()
+        made.append(plain(repo, folder, base, series.patches, placed(folder / "home", settings)))
+    calm, hostile = made
+    assert calm[0] == (0, b""), "without settings the patches apply"
+    assert all(status == 0 for status, _ in calm[1])
+    assert hostile != calm

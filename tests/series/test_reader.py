@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from harness.errors import SeriesError
+from harness.errors import SeriesError, UnknownSeriesError
 from harness.series.model import DuplicateCheck
 from harness.series.reader import list_series, parse_id, patches_for, read_series, stack
 from harness.vocabulary import Engine, SeriesStatus
@@ -95,13 +95,13 @@ def test_malformed_toml_is_refused_with_its_line(make_series):
 
 def test_an_unknown_series_is_refused_with_the_nearest_names(make_series, paths):
     make_series("vllm/penalties-bin-counts")
-    with pytest.raises(SeriesError, match=r"no series 'vllm/penalty-bin-count'\. Did you mean 'vllm/penalties-bin-counts'"):
+    with pytest.raises(UnknownSeriesError, match=r"'vllm/penalty-bin-count'\. Did you mean 'vllm/penalties-bin-counts'"):
         read_series(paths, "vllm/penalty-bin-count")
 
 
 @pytest.mark.parametrize("name", ["vlm/x", "x", "vllm/", "vllm/X", "vllm/a/b", "vllm/a b", "../x", "vllm/-a"])
 def test_what_is_no_id_is_refused(name):
-    with pytest.raises(SeriesError, match="is not a series"):
+    with pytest.raises(UnknownSeriesError, match="is not a series"):
         parse_id(name)
 
 
@@ -128,8 +128,9 @@ def test_a_circle_of_series_is_refused(make_series):
 
 def test_a_series_after_one_that_is_not_there_is_refused(make_series):
     top = make_series("vllm/b", text=SERIES.replace("after = []", 'after = ["vllm/gone"]'))
-    with pytest.raises(SeriesError, match="there is no series 'vllm/gone'"):
+    with pytest.raises(SeriesError, match=r"b/series\.toml: .* there is no series 'vllm/gone'") as caught:
         stack(top)
+    assert caught.value.exit_code == 1, "the file is wrong, not what was typed"
 
 
 def test_a_series_after_one_of_another_engine_is_refused(make_series):

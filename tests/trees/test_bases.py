@@ -8,9 +8,11 @@ import time
 
 import pytest
 
-from harness.errors import ArchiveError, TreeError
+from harness.errors import ArchiveError, TreeError, UnknownTreeError
 from harness.git import git, git_bytes
-from harness.trees.bases import Base, NoAnswer, ensure_base, fetch_ref
+from harness.trees import bases
+from harness.trees.bases import Base, NoAnswer, ensure_base, fetch_ref, import_archive
+from harness.trees.cleaning import Kind, free, list_items
 from harness.trees.repository import repository
 from harness.vocabulary import Engine, Source
 
@@ -124,6 +126,19 @@ def test_a_bad_archive_leaves_no_commit(paths, progress, pin_for, sdist, tar_ent
     assert list(repo.glob("fast_import_crash_*")) == []
 
 
+def test_an_archive_that_is_being_imported_is_not_cleaned_away(paths, progress, pin_for, monkeypatch):
+    kept = []
+
+    def import_while_somebody_cleans(repo, pin, archive):
+        archives = [item for item in list_items(paths) if item.kind is Kind.ARCHIVES]
+        kept.extend(removal.kept for removal in free(paths, archives, progress))
+        return import_archive(repo, pin, archive)
+
+    monkeypatch.setattr(bases, "import_archive", import_while_somebody_cleans)
+    ensure_base(paths, pin_for(), progress, source=Source.ARCHIVE)
+    assert kept == ["it is in use by another harness process"]
+
+
 def test_git_comes_first_and_the_commit_is_whole_without_its_history(paths, repo, progress, pin_for, upstream):
     pin = pin_for(git_url=str(upstream.path))
     base = ensure_base(paths, pin, progress)
@@ -215,5 +230,5 @@ def test_branches_tags_and_full_hashes_of_a_mirror(paths, repo, pin_for, upstrea
 
 def test_an_unknown_ref_offers_the_nearest(repo, pin_for, upstream):
     upstream.git("branch", "topic/fast", "main")
-    with pytest.raises(TreeError, match=r"'topic/fats' is no ref of vllm.*Did you mean 'topic/fast'"):
+    with pytest.raises(UnknownTreeError, match=r"'topic/fats' is no ref of vllm.*Did you mean 'topic/fast'"):
         fetch_ref(repo, pin_for(), "topic/fats", str(upstream.path))

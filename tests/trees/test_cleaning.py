@@ -6,11 +6,15 @@ import pytest
 
 from harness.commands import clean
 from harness.context import Context
+from harness.errors import TreeError
 from harness.git import git
+from harness.trees import cleaning
 from harness.trees.cleaning import DEFAULT, Kind, free, list_items
 from harness.trees.use import using
 from harness.trees.worktrees import base_tree
 from harness.vocabulary import ExitCode, Source
+
+BUSY = "it is in use by another harness process"
 
 
 @pytest.fixture
@@ -122,13 +126,38 @@ def test_a_repository_with_branches_of_the_users_is_kept(paths, tree, progress):
     assert reasons == {Kind.REPOSITORIES: "it has branches of yours: mine"}
 
 
-def test_what_another_process_uses_is_kept(filled, tree, progress):
-    environment = filled.environments / "vllm-cpu"
-    with using(filled, [tree.path, environment]):
-        reasons = kept(free(filled, list_items(filled), progress))
-    assert reasons[Kind.TREES] == reasons[Kind.ENVIRONMENTS] == "it is in use by another harness process"
-    assert (tree.path / "vllm" / "core.py").is_file()
-    assert (environment / "file").is_file()
+@pytest.mark.parametrize("kind", Kind)
+def test_what_another_process_holds_is_kept_whatever_its_kind(filled, progress, kind):
+    (filled.trees / "vllm" / "work-mine").mkdir()
+    items = list_items(filled)
+    (held,) = (item for item in items if item.kind is kind)
+    with using(filled, [held.path]):
+        reasons = kept(free(filled, items, progress))
+    assert held.path.exists()
+    assert reasons.pop(kind) == BUSY
+    # all else is gone, but for a repository that still has a tree
+    assert set(reasons) == ({Kind.REPOSITORIES} if kind in {Kind.TREES, Kind.WORK} else set())
+    assert kept(free(filled, list_items(filled), progress)) == {}, "it goes once nobody holds it"
+
+
+def test_no_archive_goes_while_one_is_fetched_and_read(filled, progress):
+    with using(filled, [filled.archives]):
+        assert kept(free(filled, list_items(filled), progress)) == {Kind.ARCHIVES: BUSY}
+
+
+def test_what_is_kept_is_named(filled, run):
+    with using(filled, [filled.models / "tiny"]):
+        _, out = run("--yes")
+    assert f"\nkept models tiny: {BUSY}\n" in out
+
+
+def test_without_git_nothing_of_a_persons_is_at_risk_and_the_rest_goes(filled, progress, monkeypatch):
+    def no_git(*_, **__):
+        raise TreeError("git is not on the PATH")
+
+    monkeypatch.setattr(cleaning, "git", no_git)
+    monkeypatch.setattr(cleaning, "changed_files", no_git)
+    assert set(kept(free(filled, list_items(filled), progress))) == {Kind.TREES, Kind.REPOSITORIES}
 
 
 def test_a_half_removed_tree_of_a_killed_process_goes(paths, tree, progress):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.errors import TreeError
+from harness.errors import TreeError, UnknownTreeError
 from harness.git import git
 from harness.trees.user import user_tree
 from harness.vocabulary import Source, TreeOrigin
@@ -24,7 +24,7 @@ def test_a_branch_that_was_made_in_a_tree_is_found(paths, pin_for, progress, ups
 
 
 def test_an_unknown_name_offers_the_nearest(paths, pin_for, progress, upstream):
-    with pytest.raises(TreeError, match=r"'mainn' is no ref of vllm.*and no folder\. Did you mean 'main'"):
+    with pytest.raises(UnknownTreeError, match=r"'mainn' is no ref of vllm.*and no folder\. Did you mean 'main'"):
         user_tree(paths, pin_for(), "mainn", progress=progress, mirror=upstream.path)
 
 
@@ -98,5 +98,5 @@ def test_a_folder_inside_a_checkout_is_refused_with_the_right_path(paths, pin_fo
 
 @pytest.mark.parametrize("what", ["/nonexistent/checkout", "./nonexistent", "~/nonexistent"])
 def test_a_path_that_is_not_there_is_not_taken_for_a_ref(paths, pin_for, progress, what):
-    with pytest.raises(TreeError, match="is not a folder"):
+    with pytest.raises(UnknownTreeError, match="is not a folder"):
         user_tree(paths, pin_for(), what, progress=progress, source=Source.ARCHIVE)

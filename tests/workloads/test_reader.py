@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import WorkloadError
+from harness.errors import UnknownWorkloadError, WorkloadError
 from harness.paths import Paths
 from harness.vocabulary import Device, Direction
 from harness.workloads.model import Metric, Script, TokenCounts
@@ -138,7 +138,7 @@ def test_other_mistakes(read, old, new, message):
 
 def test_an_unknown_workload_is_answered_with_the_nearest(read, paths):
     read()
-    with pytest.raises(WorkloadError, match=r"no workload 'vllm/examples'.*Did you mean 'vllm/example'"):
+    with pytest.raises(UnknownWorkloadError, match=r"no workload 'vllm/examples'.*Did you mean 'vllm/example'"):
         read_workload(paths, "vllm/examples")
 
 
