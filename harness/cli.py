@@ -91,3 +91,10 @@ def main(argv: Sequence[str]) -> int:
         # The reader of our output (head, less) went away; keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.OK)
+    except OSError as error:
+        # A full disk or a missing permission, at a place that knows nothing better to say about it.
+        if args.traceback:
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"error: {error.strerror or error}{where}. What was finished is kept; --traceback shows where.", file=sys.stderr)
+        return int(ExitCode.ERROR)

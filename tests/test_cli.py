@@ -98,6 +98,17 @@ def test_options_before_and_after_a_command_add_up_and_the_later_one_counts(seen
     assert (args.quiet, args.traceback, context.paths.state) == (True, False, tmp_path)
 
 
+def test_a_full_disk_is_one_line_wherever_it_happens(monkeypatch, capsys):
+    module = cli._command("doctor")
+
+    def fail(_args, _context):
+        raise OSError(28, "No space left on device", "/somewhere/file")
+
+    monkeypatch.setattr(module, "main", fail)
+    assert cli.main(["doctor"]) == 1
+    assert capsys.readouterr().err.startswith("error: No space left on device (/somewhere/file). What was finished is kept")
+
+
 def test_an_interrupt_is_130_and_says_that_work_is_kept(monkeypatch, capsys):
     module = cli._command("doctor")
 

@@ -144,7 +144,14 @@ def _portable(arm: Arm) -> dict[str, str]:
     """The variables with the places that must differ (trees, the arm's own folder) replaced by their meaning."""
     places = {str(tree.path): f"<tree of {tree.engine}>" for tree in arm.trees}
     places[str(Path(arm.variables["PYTHONPYCACHEPREFIX"]).parent)] = "<arm>"
-    values = dict(arm.variables)
-    for place, meaning in places.items():
-        values = {name: value.replace(place, meaning) for name, value in values.items()}
-    return values
+    return {
+        name: os.pathsep.join(_meant(one, places) for one in value.split(os.pathsep)) for name, value in arm.variables.items()
+    }
+
+
+def _meant(value: str, places: Mapping[str, str]) -> str:
+    """A path below one of the places (the deepest counts) by its meaning; anything else as it is."""
+    for place in sorted(places, key=len, reverse=True):
+        if value == place or value.startswith(place + os.sep):
+            return places[place] + value[len(place) :]
+    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
+from harness.bench.costs import known_costs
 from harness.bench.experiment import BackendMaker, exit_code, inputs_of, keep_evidence, plan_of, resume, run_new
 from harness.bench.request import BenchRequest
 from harness.context import Context
@@ -25,6 +26,8 @@ def run_bench(
     inputs = inputs_of(context, engine, request, default_workload=default_workload)
     if request.dry_run:
         print(describe(plan_of(context, request, inputs, None, request.seed)))
+        if not known_costs(context.paths, f"{inputs.workload.engine}/{inputs.workload.name}", inputs.mode).measured:
+            print("            (a guess from another 2-core machine: nothing of this workload has run here yet)")
         return ExitCode.OK
     codes: list[ExitCode] = []
     outcomes: Counter[str] = Counter()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.arms.model import Arm
+from harness.arms.overlay import check_arm
 from harness.arms.resolve import BASE
 from harness.bench.arms import folders_of, is_series, make_arms
 from harness.bench.costs import known_costs
@@ -82,8 +83,6 @@ def inputs_of(context: Context, engine: Engine, request: BenchRequest, *, defaul
 def plan_of(context: Context, request: BenchRequest, inputs: Inputs, arms: Mapping[Slot, Arm] | None, seed: int) -> Plan:
     """The plan; without arms (dry run) their digests are placeholders."""
     costs = known_costs(context.paths, f"{inputs.workload.engine}/{inputs.workload.name}", inputs.mode)
-    if not costs.measured:
-        context.progress.say("nothing of this workload has run here yet, so the times are a guess from another 2-core machine")
 
     def identity(slot: Slot, what: str) -> ArmIdentity:
         return ArmIdentity(what, NOT_MADE, f"{NOT_MADE}: {what}") if arms is None else _identity(arms[slot], what)
@@ -158,6 +157,9 @@ def _measure(
             context.progress.warn(f"runs on this machine as it is now would be void, {reading.guard} guard: {reading.detail}")
     held = folders_of(slots.values()) | {model_folder(context.paths, inputs.workload.model), store.folder}
     with using(context.paths, sorted(held)):
+        for arm in slots.values():
+            # Between making and holding them another process may have cleaned or repointed something.
+            check_arm(arm)
         samples = execute(plan, maker(context, slots, inputs.workload, plan.mode), store, context.progress)
     history = {key: one.without(plan.id) for key, one in calibration.load_all(context.paths, plan).items()}
     decision = decide(plan, samples, history)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -127,7 +128,8 @@ class MachineWatch:
 
     def _load(self, after: _Usage) -> GuardReading:
         seconds = after.at - self._before.at
-        cores = psutil.cpu_count() or 1
+        # Those that this process may use: on 2 of a host's 64 cores one foreign busy process is no small share.
+        cores = len(os.sched_getaffinity(0))
         if seconds <= 0:
             return GuardReading(Guard.LOAD, GuardState.ABSENT, "the run took no time, so the load during it is not known")
         busy = after.busy - self._before.busy

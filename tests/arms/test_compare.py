@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.arms.compare import Cause, DifferenceKind, differences
+from harness.arms.compare import Cause, DifferenceKind, _meant, differences
 from harness.arms.overlay import build_arm
 from harness.errors import ArmError
 from harness.progress import Progress
@@ -94,3 +94,10 @@ def test_arms_of_different_engines_do_not_compare(base):
     other = replace(base, trees=(replace(base.trees[0], engine=Engine.SGLANG),))
     with pytest.raises(ArmError, match=r"vllm .* sglang"):
         differences(base, other)
+
+
+def test_a_neighbour_whose_name_begins_alike_is_not_the_tree():
+    places = {"/src/vllm": "<tree>", "/src/vllm/state/arms/x": "<arm>"}
+    assert _meant("/src/vllm-upkernel/recorder", places) == "/src/vllm-upkernel/recorder"
+    assert _meant("/src/vllm/python", places) == "<tree>/python"
+    assert _meant("/src/vllm/state/arms/x/cache", places) == "<arm>/cache"

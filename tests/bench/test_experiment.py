@@ -21,7 +21,17 @@ from harness.bench import experiment
 from harness.bench.command import run_bench
 from harness.bench.request import add_arguments, request_of
 from harness.context import Context
-from harness.errors import ArmError, EvidenceError, PinError, PlanError, RunError, TreeError, UsageError, WorkloadError
+from harness.errors import (
+    ArmError,
+    EvidenceError,
+    PinError,
+    PlanError,
+    RunError,
+    TreeError,
+    UnknownPinError,
+    UnknownWorkloadError,
+    UsageError,
+)
 from harness.experiments import calibration
 from harness.experiments.store import experiments, read_experiment
 from harness.paths import Paths
@@ -58,6 +68,7 @@ def arms(monkeypatch):
     monkeypatch.setattr(bench_arms, "arm_for", arm_for)
     monkeypatch.setattr(bench_arms, "differences", lambda _a, _b: ())
     monkeypatch.setattr(experiment, "machine_now", lambda: ())
+    monkeypatch.setattr(experiment, "check_arm", lambda _arm: None)
     # Not the real one: these tests must pass beside a real experiment.
     monkeypatch.setattr(experiment, "MACHINE_LOCK", f"\0upkernel-test-{os.getpid()}")
     return made
@@ -139,6 +150,7 @@ def test_a_dry_run_makes_nothing(context, capsys):
     printed = capsys.readouterr().out
     assert "6 generations" in printed
     assert "B P P B" in printed
+    assert "a guess" in printed
     assert backend.requests == []
     assert not context.paths.state.exists()
 
@@ -284,8 +296,8 @@ def test_two_experiments_at_once_are_refused(context):
     ("words", "error", "says"),
     [
         (("--patched", "vllm/penalties-bin-count"), UsageError, "Did you mean 'vllm/penalties-bin-counts'"),
-        (("--workload", "vllm/penalties-serv"), WorkloadError, "vllm/penalties-serve"),
-        (("--pin", "0.24"), PinError, "0.24.0"),
+        (("--workload", "vllm/penalties-serv"), UnknownWorkloadError, "vllm/penalties-serve"),
+        (("--pin", "0.24"), UnknownPinError, "0.24.0"),
         (("--device", "cuda"), UsageError, "is for cpu, not for cuda"),
     ],
 )

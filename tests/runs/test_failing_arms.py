@@ -31,7 +31,7 @@ def void(bench):
         decision = decide(plan, samples)
         assert decision.sign is ScreenSign.VOID
         arms = {one: backend.arms[one] for one in PAIR}
-        evidence = build_evidence(plan, samples, decision, machine=read_machine(), arms=arms, history={})
+        evidence = build_evidence(plan, samples, decision, workload=workload, machine=read_machine(), arms=arms, history={})
         (failed,) = (one for one in samples if one.outcome not in {Outcome.OK, Outcome.INTERRUPTED})
         assert failed.slot is slot
         assert failed.metrics == {}

@@ -26,7 +26,7 @@ def machine(monkeypatch):
     def over_10_s(busy: float, stolen: float, ours: float, available: int = 8 * 1024**3, swapped: int = 0):
         usages = iter([_Usage(0.0, 100.0, 1.0, 50.0, 7), _Usage(10.0, 100.0 + busy, 1.0 + stolen, 50.0 + ours, 7 + swapped)])
         monkeypatch.setattr(guards, "_usage", lambda: next(usages))
-        monkeypatch.setattr(guards.psutil, "cpu_count", lambda: 2)
+        monkeypatch.setattr(guards.os, "sched_getaffinity", lambda _pid: {0, 1})
         monkeypatch.setattr(guards.psutil, "virtual_memory", lambda: type("Memory", (), {"available": available}))
         return MachineWatch().readings()
 
