@@ -159,7 +159,7 @@ class MachineWatch:
         )
 
 
-def machine_now(seconds: float = 1.0) -> tuple[GuardReading, ...]:
+def machine_now(seconds: float = 0.5) -> tuple[GuardReading, ...]:
     """The machine before anything of ours runs: what would void a run, told before the minutes that a start takes."""
     watch = MachineWatch()
     time.sleep(seconds)
