@@ -5,11 +5,15 @@ from __future__ import annotations
 __all__ = [
     "ArchiveError",
     "ArmError",
+    "BundleError",
     "EnvironmentSetupError",
     "EvidenceError",
     "PinError",
     "PlanError",
+    "PortError",
     "ProbeError",
+    "ProfileError",
+    "PullRequestError",
     "RunError",
     "SeriesError",
     "TreeError",
@@ -78,6 +82,22 @@ class PlanError(UpkernelError):
 
 class EvidenceError(UpkernelError):
     """Stored samples or evidence cannot be read or written."""
+
+
+class BundleError(UpkernelError):
+    """An offline kit cannot be made, or a part of it is missing, truncated, of another kit or changed."""
+
+
+class ProfileError(UpkernelError):
+    """nsys or ncu is missing or failed, or an export cannot be read."""
+
+
+class PortError(UpkernelError):
+    """A series cannot be carried to another pin, or a port that was begun is not finished."""
+
+
+class PullRequestError(UpkernelError):
+    """Something is missing for a pull request; the message lists all of it."""
 
 
 # A name that a person typed and that does not exist: a usage error, and still an error of the part that looked for it. The

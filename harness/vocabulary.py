@@ -5,22 +5,27 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 
 __all__ = [
+    "CacheState",
     "Device",
     "Direction",
+    "DriftState",
     "Engine",
     "ExitCode",
     "Guard",
     "GuardState",
     "Mode",
     "Outcome",
+    "Phase",
     "PinRole",
     "ScreenSign",
     "SeriesStatus",
     "Slot",
     "Source",
     "Tier",
+    "TimingMode",
     "TreeOrigin",
     "Verdict",
+    "WorkloadKind",
 ]
 
 
@@ -61,6 +66,38 @@ class Device(StrEnum):
 
     CPU = "cpu"
     CUDA = "cuda"
+
+
+class WorkloadKind(StrEnum):
+    """engine: one of an engine's own benchmark scripts. kernel: calls of one kernel at many shapes."""
+
+    ENGINE = "engine"
+    KERNEL = "kernel"
+
+
+class TimingMode(StrEnum):
+    """How a kernel was timed: spans that CUPTI records, replays of a CUDA graph, CUDA events, or the host's clock."""
+
+    CUPTI = "cupti"
+    GRAPH = "graph"
+    EVENTS = "events"
+    WALL = "wall"
+
+
+class CacheState(StrEnum):
+    """cold: inputs rotate past the L2 cache. warm: one set of inputs, which may stay in it."""
+
+    COLD = "cold"
+    WARM = "warm"
+
+
+class Phase(StrEnum):
+    """What an engine was doing when a kernel ran."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    OTHER = "other"
+    UNATTRIBUTED = "unattributed"
 
 
 class Slot(StrEnum):
@@ -108,6 +145,17 @@ class Guard(StrEnum):
     COMPILATION = "compilation"
     # What a run generated; it never voids, but the runs of a pair are compared by it.
     OUTPUTS = "outputs"
+    # Of a GPU, read through NVML and never changed.
+    CLOCKS = "clocks"
+    THROTTLE = "throttle"
+    TEMPERATURE = "temperature"
+    POWER = "power"
+    PROCESSES = "processes"
+    ECC = "ecc"
+    # Of a kernel workload: wrong or missing output, a kernel outside the span, a time below what the hardware allows.
+    RESULTS = "results"
+    SPAN = "span"
+    FLOOR = "floor"
 
 
 class GuardState(StrEnum):
@@ -152,6 +200,16 @@ class SeriesStatus(StrEnum):
     MERGED = "merged"
     REJECTED = "rejected"
     KNOWN_ANSWER = "known-answer"
+
+
+class DriftState(StrEnum):
+    """What became of a series on another revision: applies (exactly, or 3-way), conflicts, is in it, or lost its target."""
+
+    CLEAN = "clean"
+    CLEAN_3WAY = "clean-3way"
+    CONFLICT = "conflict"
+    LANDED = "landed"
+    TARGET_GONE = "target-gone"
 
 
 class ExitCode(IntEnum):
