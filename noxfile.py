@@ -101,6 +101,12 @@ def check(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def drift(session: nox.Session) -> None:
+    """Say what became of each series on other releases: nox -s drift -- vllm/NAME --pin head."""
+    harness(session, "drift")
+
+
+@nox.session(default=False)
 def arms(session: nox.Session) -> None:
     """List every difference of two arms: nox -s arms -- base vllm/NAME."""
     harness(session, "arms")

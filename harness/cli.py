@@ -27,6 +27,7 @@ COMMANDS = (
     "apply",
     "export",
     "check",
+    "drift",
     "arms",
     "clean",
 )

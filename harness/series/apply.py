@@ -14,7 +14,7 @@ from harness.series.model import Series
 from harness.series.patchfile import PatchText, parse_patch
 from harness.series.reader import patches_for, stack
 
-__all__ = ["apply_series", "build_tip", "stack_patches"]
+__all__ = ["AM_COMMAND", "apply_series", "build_tip", "head", "materialise", "stack_patches"]
 
 # The recipe that gave the same tip in two clones at different times (git 2.39); harness.git fixes the committer. Most settings
 # are git's own defaults; they are spelled out, because a default may change with the version of git.
@@ -34,6 +34,8 @@ AM = (
     *("am", "--quiet", "--3way", "--keep-cr", "--keep-non-patch", "--no-scissors", "--no-message-id"),
     *("--no-signoff", "--no-gpg-sign", "--no-rerere-autoupdate", "--committer-date-is-author-date"),
 )
+# With the file's path after it: one patch onto HEAD.
+AM_COMMAND = (*(word for setting in SETTINGS for word in ("-c", setting)), *AM)
 
 
 def stack_patches(series: Series, pin: str) -> tuple[Path, ...]:
@@ -91,16 +93,16 @@ def _am(here: Isolated, path: Path, tip: str) -> str:
     patch = parse_patch(path.name, content)
     if not patch.changes:
         raise SeriesError(f"{path.name} changes no file")
-    _materialise(here, patch)
+    materialise(here, patch)
     try:
-        here.git(*(word for setting in SETTINGS for word in ("-c", setting)), *AM, str(path.resolve()))
+        here.git(*AM_COMMAND, str(path.resolve()))
     except GitCommandError as error:
         reasons = explain(here, patch, content, f"{error.stderr}\n{error.stdout}")
         raise SeriesError(f"{path.name} ({patch.subject}) does not apply to {tip[:12]}:\n{reasons}") from error
     return _one_commit(here, path, patch, tip)
 
 
-def _materialise(here: Isolated, patch: PatchText) -> None:
+def materialise(here: Isolated, patch: PatchText) -> None:
     """Write the files that the patch names to the work tree: a 3-way merge goes only into files that are there."""
     paths = {name for change in patch.changes for name in (change.old, change.new) if name}
     listed = here.git_bytes("ls-files", "-z", "--", *sorted(paths))

@@ -8,7 +8,7 @@ from harness.git import GitCommandError
 from harness.series.isolated import Isolated
 from harness.series.patchfile import FileChange, PatchText
 
-__all__ = ["explain"]
+__all__ = ["complaints", "explain"]
 
 FAILED = re.compile(r"error: patch failed: (?P<path>.+):(?P<line>\d+)$")
 # What git says when there is no hunk to blame, and what it means.
@@ -30,19 +30,19 @@ def explain(here: Isolated, patch: PatchText, content: bytes, said: str) -> str:
     """
     conflicts = here.git("diff", "--name-only", "--diff-filter=U").stdout.splitlines()
     here.git("read-tree", "HEAD")
-    errors = _check(here, content)
+    errors = complaints(here, content)
     reasons = _reasons(patch, errors)
     if conflicts:
         reasons.append("a 3-way merge leaves conflicts in " + ", ".join(sorted(set(conflicts))))
     if not reasons:
         # No part of the patch was refused, so the message of git is all there is.
         reasons.append(" ".join(line.strip() for line in (errors or said).splitlines() if line.strip()))
-    if errors and not _check(here, content, "--reverse"):
+    if errors and not complaints(here, content, "--reverse"):
         reasons.append("it looks already applied: the tree has what it adds")
     return "\n".join(f"  {reason}" for reason in reasons)
 
 
-def _check(here: Isolated, content: bytes, *options: str) -> str:
+def complaints(here: Isolated, content: bytes, *options: str) -> str:
     """What `git apply --check` complains about, "" when the patch applies."""
     try:
         here.git("apply", "--check", "--cached", "--verbose", "--whitespace=nowarn", *options, "-", stdin=content)
