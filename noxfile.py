@@ -107,9 +107,21 @@ def drift(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def port(session: nox.Session) -> None:
+    """Carry a series to another release: nox -s port -- vllm/NAME --to head."""
+    harness(session, "port")
+
+
+@nox.session(default=False)
 def arms(session: nox.Session) -> None:
     """List every difference of two arms: nox -s arms -- base vllm/NAME."""
     harness(session, "arms")
+
+
+@nox.session(default=False)
+def bundle(session: nox.Session) -> None:
+    """Make an offline kit of the engines for a GPU host without a network: nox -s bundle -- --have have.txt."""
+    harness(session, "bundle")
 
 
 @nox.session(default=False)

@@ -28,7 +28,9 @@ COMMANDS = (
     "export",
     "check",
     "drift",
+    "port",
     "arms",
+    "bundle",
     "clean",
 )
 

@@ -26,6 +26,7 @@ __all__ = [
     "base_of",
     "base_tree",
     "changed_files",
+    "make_worktree",
     "patched_tree",
     "prune",
     "tree_of",
@@ -92,7 +93,7 @@ def work_tree(
             tip = own_base(repo, base.commit, series, pin)
             if series.patches:
                 tip = build_tip(repo, base.commit, stack_patches(series, pin.version))
-            _make(paths, pin.engine, tip, path, progress)
+            make_worktree(paths, pin.engine, tip, path, progress)
         tip = git(path, "rev-parse", "--verify", "HEAD^{commit}").stdout
         if git(repo, "rev-list", "--count", f"{tip}..{base.commit}").stdout != "0":
             raise TreeError(
@@ -111,12 +112,12 @@ def worktree(paths: Paths, engine: Engine, commit: str, progress: Progress) -> P
     if path.exists():
         _verify(path, commit)
     else:
-        _make(paths, engine, commit, path, progress)
+        make_worktree(paths, engine, commit, path, progress)
     return path
 
 
-def _make(paths: Paths, engine: Engine, commit: str, path: Path, progress: Progress) -> None:
-    """Check the commit out beside its place and move it there when it is complete."""
+def make_worktree(paths: Paths, engine: Engine, commit: str, path: Path, progress: Progress) -> None:
+    """Check the commit out beside its place and move it there when it is complete. Call with the lock held."""
     repo = repository(paths, engine)
     prune(paths, engine)
     path.parent.mkdir(parents=True, exist_ok=True)
