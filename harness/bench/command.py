@@ -26,7 +26,7 @@ def run_bench(
     inputs = inputs_of(context, engine, request, default_workload=default_workload)
     if request.dry_run:
         print(describe(plan_of(context, request, inputs, None, request.seed)))
-        if not known_costs(context.paths, f"{inputs.workload.engine}/{inputs.workload.name}", inputs.mode).measured:
+        if not known_costs(context.paths, inputs.workload_id, inputs.mode).measured:
             print("            (a guess from another 2-core machine: nothing of this workload has run here yet)")
         return ExitCode.OK
     codes: list[ExitCode] = []

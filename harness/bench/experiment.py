@@ -13,13 +13,15 @@ from harness.arms.overlay import check_arm
 from harness.arms.resolve import BASE
 from harness.bench.arms import folders_of, is_series, make_arms
 from harness.bench.costs import known_costs
+from harness.bench.devices import device_fingerprint
+from harness.bench.kernels import kernel_backend
 from harness.bench.request import BenchRequest, Origin
 from harness.context import Context
 from harness.errors import EvidenceError, PlanError, RunError, UsageError
 from harness.experiments import calibration, codec
 from harness.experiments.execute import execute
 from harness.experiments.machine import read_machine
-from harness.experiments.plan import ArmIdentity, Plan, make_plan
+from harness.experiments.plan import MARGIN_END_TO_END, MARGIN_KERNEL, ArmIdentity, Plan, make_plan
 from harness.experiments.store import ExperimentStore, check_arms
 from harness.experiments.verdict import decide
 from harness.files import write_atomically
@@ -31,14 +33,17 @@ from harness.runs.guards import machine_now
 from harness.runs.model import Backend
 from harness.series.reader import list_series, read_series
 from harness.trees.use import using
-from harness.vocabulary import Engine, ExitCode, GuardState, Mode, Slot
+from harness.vocabulary import Device, Engine, ExitCode, GuardState, Mode, Slot, WorkloadKind
+from harness.workloads.kernel_model import KernelWorkload
+from harness.workloads.kernel_reader import list_kernel_workloads, read_kernel_workload
 from harness.workloads.model import EngineWorkload, Script
 from harness.workloads.reader import read_workload
 from harness.workloads.synthetic import model_folder
 
 __all__ = ["BackendMaker", "Inputs", "exit_code", "inputs_of", "keep_evidence", "plan_of", "resume", "run_new"]
 
-# Makes the engine's backend for these arms, with the context for paths and progress.
+AnyWorkload = EngineWorkload | KernelWorkload
+# Makes the engine's backend for these arms, with the context for paths and progress; kernel workloads have one for all engines.
 BackendMaker = Callable[[Context, Mapping[Slot, Arm], EngineWorkload, Mode], Backend]
 
 NOT_MADE = "not made yet"
@@ -52,8 +57,22 @@ class Inputs:
     """What a request means: the pin, the workload and the mode."""
 
     pin: Pin
-    workload: EngineWorkload
+    workload: AnyWorkload
     mode: Mode
+    device: Device
+
+    @property
+    def kind(self) -> WorkloadKind:
+        return WorkloadKind.KERNEL if isinstance(self.workload, KernelWorkload) else WorkloadKind.ENGINE
+
+    @property
+    def workload_id(self) -> str:
+        return f"{self.workload.engine}/{self.workload.name}"
+
+    @property
+    def margin(self) -> float:
+        """Half width of "equivalent": a kernel's time is steadier than an engine's."""
+        return MARGIN_KERNEL if self.kind is WorkloadKind.KERNEL else MARGIN_END_TO_END
 
 
 def inputs_of(context: Context, engine: Engine, request: BenchRequest, *, default_workload: str) -> Inputs:
@@ -67,22 +86,38 @@ def inputs_of(context: Context, engine: Engine, request: BenchRequest, *, defaul
     if name is None:
         workloads = read_series(context.paths, request.patched).workloads if series else ()
         name = workloads[0] if workloads else default_workload
-    workload = read_workload(context.paths, name, request.model)
+    workload = _workload(context, name, request)
     if workload.engine is not engine:
         raise UsageError(f"workload {name} is for {workload.engine}, this session runs {engine}")
     if request.device not in workload.devices:
         raise UsageError(
             f"workload {name} is for {', '.join(workload.devices)}, not for {request.device}; choose another with --workload"
         )
+    return Inputs(pin, workload, _mode(name, workload, request), request.device)
+
+
+def _workload(context: Context, name: str, request: BenchRequest) -> AnyWorkload:
+    if name not in list_kernel_workloads(context.paths):
+        return read_workload(context.paths, name, request.model)
+    if request.model is not None:
+        raise UsageError(f"workload {name} calls a kernel and loads no model; leave out --model")
+    return read_kernel_workload(context.paths, name)
+
+
+def _mode(name: str, workload: AnyWorkload, request: BenchRequest) -> Mode:
+    if isinstance(workload, KernelWorkload):
+        if request.mode is Mode.PROCESS:
+            raise UsageError(f"workload {name} calls a kernel: its workers stay up for a generation, so its mode is live")
+        return Mode.LIVE
     mode = request.mode or (Mode.LIVE if workload.script is Script.SERVE else Mode.PROCESS)
     if mode is Mode.LIVE and workload.script is not Script.SERVE:
         raise UsageError(f"workload {name} runs a script that ends, so it has no live mode; use --mode process")
-    return Inputs(pin, workload, mode)
+    return mode
 
 
 def plan_of(context: Context, request: BenchRequest, inputs: Inputs, arms: Mapping[Slot, Arm] | None, seed: int) -> Plan:
     """The plan; without arms (dry run) their digests are placeholders."""
-    costs = known_costs(context.paths, f"{inputs.workload.engine}/{inputs.workload.name}", inputs.mode)
+    costs = known_costs(context.paths, inputs.workload_id, inputs.mode)
 
     def identity(slot: Slot, what: str) -> ArmIdentity:
         return ArmIdentity(what, NOT_MADE, f"{NOT_MADE}: {what}") if arms is None else _identity(arms[slot], what)
@@ -90,9 +125,9 @@ def plan_of(context: Context, request: BenchRequest, inputs: Inputs, arms: Mappi
     return make_plan(
         tier=request.tier,
         mode=inputs.mode,
-        workload=f"{inputs.workload.engine}/{inputs.workload.name}",
+        workload=inputs.workload_id,
         workload_digest=inputs.workload.digest,
-        device=read_machine().fingerprint,
+        device=NOT_MADE if arms is None and inputs.device is Device.CUDA else device_fingerprint(inputs.device, read_machine()),
         base=identity(Slot.BASE, BASE),
         patched=identity(Slot.PATCHED, BASE if request.aa else request.patched),
         primary=inputs.workload.primary,
@@ -101,6 +136,7 @@ def plan_of(context: Context, request: BenchRequest, inputs: Inputs, arms: Mappi
         generations=request.generations,
         blocks=request.blocks,
         aa=request.aa,
+        margin=inputs.margin,
         start_seconds=costs.start_seconds,
         run_seconds=costs.run_seconds,
         seed=seed,
@@ -126,7 +162,7 @@ def resume(context: Context, request: BenchRequest, engine: Engine, maker: Backe
         raise UsageError("nothing to resume: give the experiment's id")
     with _machine(), ExperimentStore.resume(context.paths, request.resume) as store:
         plan = store.plan
-        here = read_machine().fingerprint
+        here = device_fingerprint(_origin(store).device, read_machine())
         if plan.device != here:
             raise PlanError(
                 f"experiment {plan.id} was begun on another machine ({plan.device}; this is {here}); samples of two machines "
@@ -155,12 +191,19 @@ def _measure(
     for reading in machine_now():
         if reading.state is GuardState.FIRED:
             context.progress.warn(f"runs on this machine as it is now would be void, {reading.guard} guard: {reading.detail}")
-    held = folders_of(slots.values()) | {model_folder(context.paths, inputs.workload.model), store.folder}
+    held = folders_of(slots.values()) | {store.folder}
+    if isinstance(inputs.workload, EngineWorkload):
+        held |= {model_folder(context.paths, inputs.workload.model)}
     with using(context.paths, sorted(held)):
         for arm in slots.values():
             # Between making and holding them another process may have cleaned or repointed something.
             check_arm(arm)
-        samples = execute(plan, maker(context, slots, inputs.workload, plan.mode), store, context.progress)
+        backend = (
+            kernel_backend(context, slots, inputs.workload, inputs.device)
+            if isinstance(inputs.workload, KernelWorkload)
+            else maker(context, slots, inputs.workload, plan.mode)
+        )
+        samples = execute(plan, backend, store, context.progress)
     history = {key: one.without(plan.id) for key, one in calibration.load_all(context.paths, plan).items()}
     decision = decide(plan, samples, history)
     evidence = build_evidence(

@@ -65,7 +65,7 @@ class BenchRequest:
         )
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, default_series: str) -> None:
+def add_arguments(parser: argparse.ArgumentParser, *, default_series: str, default_device: Device = Device.CPU) -> None:
     """The options that all engines' bench sessions have."""
     what = parser.add_argument_group("what is compared")
     what.add_argument(
@@ -80,7 +80,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, default_series: str) -> No
     run = parser.add_argument_group("what is run")
     run.add_argument("--workload", metavar="NAME", help="a file of workloads/ (default: the series' first)")
     run.add_argument("--model", metavar="PATH|NAME", help="a real model's folder, or another model of workloads/models")
-    run.add_argument("--device", choices=[one.value for one in Device], default=Device.CPU.value, help="default: %(default)s")
+    run.add_argument(
+        "--device", choices=[one.value for one in Device], default=default_device.value, help="default: %(default)s"
+    )
     how = parser.add_argument_group("how much")
     how.add_argument("--confirm", action="store_true", help="a verdict (many generations) instead of a screen (one)")
     how.add_argument("--mode", choices=[one.value for one in Mode], help="default: live for servers, process for the others")

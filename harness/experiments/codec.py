@@ -78,14 +78,22 @@ def decode(kind: type[T], data: Any, where: str) -> T:
     return kind(**{name: _value(hints[name], data[name], f"{where}.{name}") for name in names})
 
 
+def _alternative(kinds: list[Any], data: Any, where: str) -> Any:
+    """Of several dataclasses the one that has most of the value's fields, so that a wrong field is named as one of it."""
+    if len(kinds) == 1:
+        return kinds[0]
+    if not isinstance(data, dict):
+        raise EvidenceError(f"{where}: expected an object, found {type(data).__name__}")
+    return max(kinds, key=lambda kind: len({field.name for field in dataclasses.fields(kind)} & data.keys()))
+
+
 def _value(kind: Any, data: Any, where: str) -> Any:
     origin = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if origin is types.UnionType or origin is typing.Union:
         if data is None and type(None) in arguments:
             return None
-        (inner,) = [one for one in arguments if one is not type(None)]
-        return _value(inner, data, where)
+        return _value(_alternative([one for one in arguments if one is not type(None)], data, where), data, where)
     if origin is tuple:
         if not isinstance(data, list):
             raise EvidenceError(f"{where}: expected a list, found {type(data).__name__}")

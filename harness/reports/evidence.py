@@ -19,6 +19,7 @@ from harness.experiments.samples import Sample
 from harness.experiments.verdict import Decision
 from harness.files import write_atomically
 from harness.vocabulary import Device, Engine, Slot, Source, TreeOrigin
+from harness.workloads.kernel_model import KernelWorkload
 from harness.workloads.model import EngineWorkload
 
 __all__ = ["SCHEMA", "ArmRecord", "Evidence", "TreeRecord", "build_evidence", "describe_arm", "read_evidence", "write_evidence"]
@@ -67,7 +68,7 @@ class Evidence:
     plan_digest: str
     plan: Plan
     # The whole workload that the plan has the digest of. A real model is named by its folder, not by the place of that.
-    workload: EngineWorkload
+    workload: EngineWorkload | KernelWorkload
     machine: Machine
     arms: Mapping[Slot, ArmRecord]
     # The stored A/A records that the decision was made with, by metric.
@@ -100,7 +101,7 @@ def build_evidence(
     samples: Sequence[Sample],
     decision: Decision,
     *,
-    workload: EngineWorkload,
+    workload: EngineWorkload | KernelWorkload,
     machine: Machine,
     arms: Mapping[Slot, Arm],
     history: Mapping[str, History],
@@ -113,13 +114,19 @@ def build_evidence(
         written=moment.isoformat(timespec="seconds"),
         plan_digest=plan.digest,
         plan=plan,
-        workload=dataclasses.replace(workload, model=Path(workload.model).name),
+        workload=_without_places(workload),
         machine=machine,
         arms={slot: describe_arm(arm) for slot, arm in arms.items()},
         history=dict(history),
         samples=tuple(samples),
         decision=decision,
     )
+
+
+def _without_places(workload: EngineWorkload | KernelWorkload) -> EngineWorkload | KernelWorkload:
+    if isinstance(workload, KernelWorkload):
+        return workload
+    return dataclasses.replace(workload, model=Path(workload.model).name)
 
 
 def write_evidence(path: Path, evidence: Evidence) -> None:

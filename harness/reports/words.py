@@ -9,8 +9,10 @@ from harness.experiments.cost import counted_runs
 from harness.experiments.samples import AttemptState, attempts_of
 from harness.experiments.wording import count, percent, size
 from harness.reports.evidence import Evidence
+from harness.reports.points import point_lines
 from harness.reports.table import signed
 from harness.vocabulary import GuardState, Mode, ScreenSign, Slot, Tier, Verdict
+from harness.workloads.kernel_model import KernelWorkload
 
 __all__ = ["FOOTNOTE", "headline", "sections", "verdict_word"]
 
@@ -72,6 +74,7 @@ def sections(evidence: Evidence) -> tuple[tuple[str, tuple[str, ...]], ...]:
     found = (
         ("failed or void", decision.failures),
         ("why", () if decision.failures else decision.reasons),
+        ("points", () if decision.failures else point_lines(evidence)),
         ("A/A control", _control(evidence)),
         ("guards", _guards(evidence)),
         ("generations made again", decision.replaced or ("none",)),
@@ -130,7 +133,7 @@ def _method(evidence: Evidence) -> tuple[str, ...]:
         f"{plan.tier}, {plan.mode} mode ({mode}): {done}",
         f"order ({plan.ordering}; {labels}), first generation: {order}",
         f"workload {plan.workload} ({plan.workload_digest[:12]})",
-        f"script {evidence.workload.script}, model {evidence.workload.model}",
+        _what_ran(evidence),
         *(_arm(evidence, slot) for slot in plan.arms),
         f"machine: {machine.fingerprint}, {machine.memory_gib:g} GiB, Linux {machine.kernel}",
     ]
@@ -139,6 +142,13 @@ def _method(evidence: Evidence) -> tuple[str, ...]:
         lines.append("environment: " + ", ".join(sorted(set(environments.values()))))
     lines.append(f"plan {plan.id}, sha256 {evidence.plan_digest[:12]}, made {plan.created} before the first run")
     return tuple(lines)
+
+
+def _what_ran(evidence: Evidence) -> str:
+    workload = evidence.workload
+    if isinstance(workload, KernelWorkload):
+        return f"kernel workload, {count(len(workload.points), 'point')}, median of {workload.replays} replays each"
+    return f"script {workload.script}, model {workload.model}"
 
 
 def _arm(evidence: Evidence, slot: Slot) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from harness.vocabulary import Device, Direction, Engine
 
-__all__ = ["EngineWorkload", "Metric", "Script", "TokenCounts"]
+__all__ = ["EngineWorkload", "Metric", "Script", "TokenCounts", "Workload"]
 
 
 class Script(StrEnum):
@@ -26,6 +27,29 @@ class Metric:
     key: str
     unit: str
     direction: Direction
+
+
+class Workload(Protocol):
+    """What a plan needs of a workload, whatever its kind."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def devices(self) -> tuple[Device, ...]: ...
+    @property
+    def primary(self) -> Metric: ...
+    @property
+    def secondary(self) -> tuple[Metric, ...]: ...
+    @property
+    def warmup_runs(self) -> int: ...
+    @property
+    def links(self) -> tuple[str, ...]: ...
+    @property
+    def digest(self) -> str:
+        """sha256 of everything that decides what is run."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

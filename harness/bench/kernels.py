@@ -1,0 +1,27 @@
+"""What a kernel workload needs of a bench session: its backend, and who watches the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.arms.model import Arm
+from harness.context import Context
+from harness.runs.guards import MachineWatch
+from harness.runs.kernel_backend import KernelBackend
+from harness.runs.model import Backend
+from harness.vocabulary import Device, Slot
+from harness.workloads.kernel_model import KernelWorkload
+
+__all__ = ["kernel_backend"]
+
+
+def kernel_backend(context: Context, arms: Mapping[Slot, Arm], workload: KernelWorkload, device: Device) -> Backend:
+    """Workers for these arms on one device."""
+    return KernelBackend(
+        arms=arms,
+        workload=workload,
+        device=device,
+        root=context.paths.root,
+        progress=context.progress,
+        watch_of=MachineWatch,
+    )
