@@ -47,6 +47,14 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", *session.posargs)
 
 
+@nox.session(default=False)
+def kernels(session: nox.Session) -> None:
+    """Run the kernel tests: on the GPU, or on a CPU in Triton's interpreter (3 minutes, 5 GB of packages)."""
+    session.install("--quiet", *group("tests"), *group("kernels"))
+    session.install("--quiet", "--no-deps", "--editable", ".")
+    session.run("pytest", "tests/kernels", *session.posargs)
+
+
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style (ruff), types (mypy), spelling (codespell) and every series."""

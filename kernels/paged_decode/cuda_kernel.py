@@ -1,4 +1,4 @@
-"""Calling the CUDA kernel with torch tensors. Not the public operator yet: that will be ``torch.ops.upkernel``."""
+"""Calling the CUDA kernel with torch tensors; the public operator (torch_op.py) comes here for what it covers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from .cuda_build import Build, load
 
-__all__ = ["CudaPagedDecode"]
+__all__ = ["CudaPagedDecode", "cuda_kernel"]
 
 _load = functools.cache(load)
 
@@ -40,9 +40,14 @@ class CudaPagedDecode:
         self.grid = grid or sms * (build.blocks_per_sm or 1)
         self.min_tiles = min_tiles
         self.dependent = dependent
-        size = self.module.scratch_bytes(build.group, self.grid)
-        self.scratch = torch.full((size,), 255, dtype=torch.uint8, device=device)
+        self.device = device
+        self.scratch_bytes = int(self.module.scratch_bytes(build.group, self.grid))
         self.trace: torch.Tensor | None = None  # int64 [grid, 16], written by builds with -DUPK_TRACE
+
+    @functools.cached_property
+    def scratch(self) -> torch.Tensor:
+        """Scratch for calls that bring none."""
+        return torch.full((self.scratch_bytes,), 255, dtype=torch.uint8, device=self.device)
 
     def __call__(  # noqa: PLR0917  the order of the kernels' arguments
         self,
@@ -62,11 +67,15 @@ class CudaPagedDecode:
         window: int = 0,
         soft_cap: float = 0.0,
         lse_base2: bool = False,
+        q_len: int = 1,
+        scratch: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Shapes and meaning as in ``reference.paged_decode_reference``; writes and returns ``out`` (dtype of q).
 
         Raises ValueError (from the binding) naming the argument that does not fit this build.
         """
+        if q_len != 1:
+            raise ValueError(f"q_len is {q_len}, this kernel takes 1")
         if k_cache.dtype.itemsize == 1:
             k_cache, v_cache = k_cache.view(torch.uint8), v_cache.view(torch.uint8)
         ks = k_scale if isinstance(k_scale, torch.Tensor) else None
@@ -80,7 +89,7 @@ class CudaPagedDecode:
             seq_lens,
             out,
             lse,
-            self.scratch,
+            self.scratch if scratch is None else scratch,
             ks,
             vs,
             sinks,
@@ -96,3 +105,9 @@ class CudaPagedDecode:
             self.trace,
         )
         return out
+
+
+@functools.cache
+def cuda_kernel(build: Build, device: torch.device) -> CudaPagedDecode:
+    """The loaded kernel for a specialisation, with its default schedule."""
+    return CudaPagedDecode(build, device)

@@ -28,6 +28,7 @@ class Case:
     q_dtype: torch.dtype = torch.bfloat16
     kv_dtype: torch.dtype = torch.bfloat16
     layout: str = "nhd"
+    q_len: int = 1
     options: dict = field(default_factory=dict, compare=False)
 
     @property
@@ -105,8 +106,8 @@ def make_inputs(case: Case, seed: int = 0, device: str = "cuda", poison: bool = 
             for b, n in enumerate(case.lens):
                 if n % page:
                     raw[int(table[b, counts[b] - 1]), n % page :] = nan
-    q = torch.randn(batch, case.heads_q, dim, device=device, generator=gen).to(case.q_dtype)
+    q = torch.randn(batch * case.q_len, case.heads_q, dim, device=device, generator=gen).to(case.q_dtype)
     lens = torch.tensor(case.lens, dtype=torch.int32, device=device)
     out = torch.full_like(q, float("nan"))
-    lse = torch.full((batch, case.heads_q), float("nan"), device=device)
+    lse = torch.full((batch * case.q_len, case.heads_q), float("nan"), device=device)
     return Inputs(q, k, v, table, lens, out, lse)

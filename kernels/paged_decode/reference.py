@@ -51,32 +51,36 @@ def paged_decode_reference(
     window: int = 0,
     soft_cap: float = 0.0,
     sinks: torch.Tensor | None = None,
+    q_len: int = 1,
     lse_base2: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention of one query token per request over its cached tokens.
+    """Attention of the newest ``q_len`` query tokens of every request over its cached tokens, causal.
 
-    q: ``[batch, heads_q, D]``. k_cache, v_cache: ``[pages, page_size, heads_kv, D]``, any strides, 16-bit or fp8.
+    q: ``[batch * q_len, heads_q, D]``, the tokens of a request one after the other.
+    k_cache, v_cache: ``[pages, page_size, heads_kv, D]``, any strides, 16-bit or fp8.
     block_table: int32 ``[batch, width]``, or the flat page list when ``indptr`` (``[batch + 1]``) is given.
-    seq_lens: ``[batch]``, the number of tokens to attend to, the newest one included.
-    window: only the last ``window`` tokens count (0: all). soft_cap: logits become ``cap * tanh(logits / cap)``.
+    seq_lens: ``[batch]``, the tokens of each request in the cache, the newest included. Query i of a request is its token
+    number ``len - q_len + i`` and sees that token and all before it; a query before the first token sees none.
+    window: a query sees only the last ``window`` of its tokens (0: all). soft_cap: logits become ``cap * tanh(logits / cap)``.
     sinks: ``[heads_q]`` logits (natural units, not scaled) that take part in the softmax with no value behind them.
 
-    Returns ``(out, lse)`` in ``dtype``: ``[batch, heads_q, D]`` and ``[batch, heads_q]``. lse is the logarithm of the
-    softmax denominator, natural or base 2. An empty request has a zero output and lse -inf (or its sink).
+    Returns ``(out, lse)`` in ``dtype``, ``[batch * q_len, heads_q, D]`` and ``[batch * q_len, heads_q]``. lse is the
+    logarithm of the softmax denominator, natural or base 2. A query that sees no token has a zero output and lse -inf
+    (or its sink).
 
     Raises ValueError where heads_q is no multiple of heads_kv, a length is negative or a table is too short.
     Source: softmax(q k^T * sm_scale) v; sinks as in the gpt-oss models (an extra logit in the denominator).
     """
-    batch, heads_q, dim = q.shape
+    tokens, heads_q, dim = q.shape
     heads_kv = k_cache.shape[2]
     if heads_q % heads_kv:
         raise ValueError(f"{heads_q} query heads are not a multiple of {heads_kv} KV heads")
     group = heads_q // heads_kv
     if sm_scale is None:
         sm_scale = 1.0 / math.sqrt(dim)
-    out = torch.zeros(batch, heads_q, dim, dtype=dtype, device=q.device)
-    lse = torch.full((batch, heads_q), -math.inf, dtype=dtype, device=q.device)
+    out = torch.zeros(tokens, heads_q, dim, dtype=dtype, device=q.device)
+    lse = torch.full((tokens, heads_q), -math.inf, dtype=dtype, device=q.device)
     lens = seq_lens.tolist()
     starts = indptr.tolist() if indptr is not None else None
     for b, length in enumerate(lens):
@@ -84,22 +88,25 @@ def paged_decode_reference(
             raise ValueError(f"seq_lens[{b}] is negative: {length}")
         pages = block_table[starts[b] : starts[b + 1]] if starts is not None else block_table[b]
         sink = sinks.to(dtype) if sinks is not None else torch.full((heads_q,), -math.inf, dtype=dtype, device=q.device)
-        if length == 0:
-            lse[b] = sink
-            continue
-        keys = gather_kv(k_cache, pages, length, k_scale, dtype)
-        values = gather_kv(v_cache, pages, length, v_scale, dtype)
-        if window > 0:
-            keys, values = keys[-window:], values[-window:]
-        # Query head i belongs to KV head i // group.
-        query = q[b].to(dtype).reshape(heads_kv, group, dim)
-        logits = torch.einsum("hgd,nhd->hgn", query, keys) * sm_scale
-        if soft_cap > 0:
-            logits = soft_cap * torch.tanh(logits / soft_cap)
-        logits = torch.cat([logits, sink.reshape(heads_kv, group, 1)], dim=-1)
-        lse[b] = torch.logsumexp(logits, dim=-1).reshape(heads_q)
-        probs = torch.softmax(logits, dim=-1)[..., :-1]
-        out[b] = torch.einsum("hgn,nhd->hgd", probs, values).reshape(heads_q, dim)
+        lse[b * q_len : (b + 1) * q_len] = sink
+        all_keys = gather_kv(k_cache, pages, length, k_scale, dtype) if length else None
+        all_values = gather_kv(v_cache, pages, length, v_scale, dtype) if length else None
+        for i in range(q_len):
+            visible = length - q_len + 1 + i
+            if visible <= 0:
+                continue
+            lo = max(0, visible - window) if window > 0 else 0
+            keys, values = all_keys[lo:visible], all_values[lo:visible]
+            row = b * q_len + i
+            # Query head i belongs to KV head i // group.
+            query = q[row].to(dtype).reshape(heads_kv, group, dim)
+            logits = torch.einsum("hgd,nhd->hgn", query, keys) * sm_scale
+            if soft_cap > 0:
+                logits = soft_cap * torch.tanh(logits / soft_cap)
+            logits = torch.cat([logits, sink.reshape(heads_kv, group, 1)], dim=-1)
+            lse[row] = torch.logsumexp(logits, dim=-1).reshape(heads_q)
+            probs = torch.softmax(logits, dim=-1)[..., :-1]
+            out[row] = torch.einsum("hgn,nhd->hgd", probs, values).reshape(heads_q, dim)
     return out, lse / math.log(2.0) if lse_base2 else lse
 
 
