@@ -43,7 +43,7 @@ def harness(session: nox.Session, command: str, success: Sequence[int] = (0,)) -
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests; needs no GPU and no network beyond the package index."""
-    session.install("--quiet", *group("harness"), *group("tests"))
+    session.install("--quiet", *group("harness"), *group("charts"), *group("tests"))
     session.run("pytest", *session.posargs)
 
 
@@ -130,6 +130,20 @@ def arms(session: nox.Session) -> None:
 def bundle(session: nox.Session) -> None:
     """Make an offline kit of the engines for a GPU host without a network: nox -s bundle -- --have have.txt."""
     harness(session, "bundle")
+
+
+@nox.session(default=False)
+def profile(session: nox.Session) -> None:
+    """Say where the GPU time of a run goes: nox -s profile -- --out DIR -- python -m ... (or --from FILE)."""
+    session.install("--quiet", *group("charts"))
+    harness(session, "profile")
+
+
+@nox.session(default=False)
+def diff(session: nox.Session) -> None:
+    """Compare two profiles kernel by kernel: nox -s diff -- BASE PATCHED."""
+    session.install("--quiet", *group("charts"))
+    harness(session, "diff")
 
 
 @nox.session(default=False)

@@ -30,6 +30,8 @@ COMMANDS = (
     "drift",
     "port",
     "arms",
+    "profile",
+    "diff",
     "bundle",
     "clean",
 )
