@@ -79,6 +79,12 @@ def bench_vllm(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def bench_kernels(session: nox.Session) -> None:
+    """Measure one kernel: base against a series, or ours against its peers: nox -s bench_kernels -- paged_decode."""
+    harness(session, "bench_kernels", success=ANSWERED)
+
+
+@nox.session(default=False)
 def pin(session: nox.Session) -> None:
     """Add a release to upstream/pins.toml: nox -s pin -- vllm 0.34.0."""
     harness(session, "pin")
@@ -124,6 +130,12 @@ def port(session: nox.Session) -> None:
 def arms(session: nox.Session) -> None:
     """List every difference of two arms: nox -s arms -- base vllm/NAME."""
     harness(session, "arms")
+
+
+@nox.session(default=False)
+def pr(session: nox.Session) -> None:
+    """Write the pull request's page of a series, or say all that is missing: nox -s pr -- vllm/NAME."""
+    harness(session, "pr")
 
 
 @nox.session(default=False)

@@ -22,6 +22,7 @@ __all__ = ["COMMANDS", "build_parser", "main"]
 COMMANDS = (
     "doctor",
     "bench_vllm",
+    "bench_kernels",
     "pin",
     "new",
     "apply",
@@ -29,6 +30,7 @@ COMMANDS = (
     "check",
     "drift",
     "port",
+    "pr",
     "arms",
     "profile",
     "diff",

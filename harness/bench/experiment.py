@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 from harness.arms.model import Arm
@@ -15,9 +13,10 @@ from harness.bench.arms import folders_of, is_series, make_arms
 from harness.bench.costs import known_costs
 from harness.bench.devices import device_fingerprint
 from harness.bench.kernels import kernel_backend
+from harness.bench.locked import MACHINE_LOCK, one_experiment
 from harness.bench.request import BenchRequest, Origin
 from harness.context import Context
-from harness.errors import EvidenceError, PlanError, RunError, UsageError
+from harness.errors import EvidenceError, PlanError, UsageError
 from harness.experiments import calibration, codec
 from harness.experiments.execute import execute
 from harness.experiments.machine import read_machine
@@ -47,7 +46,6 @@ AnyWorkload = EngineWorkload | KernelWorkload
 BackendMaker = Callable[[Context, Mapping[Slot, Arm], EngineWorkload, Mode], Backend]
 
 NOT_MADE = "not made yet"
-MACHINE_LOCK = "\0upkernel-experiment"
 # Beside the plan: what the person named that the plan only has digests of, so that resuming can find it again.
 ORIGIN = "origin.json"
 
@@ -145,12 +143,14 @@ def plan_of(context: Context, request: BenchRequest, inputs: Inputs, arms: Mappi
 
 def run_new(context: Context, request: BenchRequest, inputs: Inputs, maker: BackendMaker) -> Iterator[Evidence]:
     """Make `request.repeat` experiments, giving each one's evidence as it ends; each has its own seed, so its own prompts."""
+    # First, since what a machine without a GPU lacks is cheaper to say before trees and environments are made.
+    device_fingerprint(inputs.device, read_machine())
     arms = make_arms(context, request, inputs.pin)
     for number in range(request.repeat):
         plan = plan_of(context, request, inputs, arms, request.seed + number)
         if request.repeat > 1:
             context.progress.say(f"experiment {number + 1} of {request.repeat}: {plan.id}")
-        with _machine(), ExperimentStore.create(context.paths, plan) as store:
+        with one_experiment(MACHINE_LOCK), ExperimentStore.create(context.paths, plan) as store:
             write_atomically(store.folder / ORIGIN, codec.pretty(request.origin), EvidenceError)
             evidence = _measure(context, store, inputs, arms, maker)
         yield evidence
@@ -160,7 +160,7 @@ def resume(context: Context, request: BenchRequest, engine: Engine, maker: Backe
     """Go on with a stopped experiment. Raises PlanError when an arm or the workload is no longer what was planned."""
     if request.resume is None:
         raise UsageError("nothing to resume: give the experiment's id")
-    with _machine(), ExperimentStore.resume(context.paths, request.resume) as store:
+    with one_experiment(MACHINE_LOCK), ExperimentStore.resume(context.paths, request.resume) as store:
         plan = store.plan
         here = device_fingerprint(_origin(store).device, read_machine())
         if plan.device != here:
@@ -246,19 +246,3 @@ def exit_code(evidence: Evidence, fail_on: frozenset[str]) -> ExitCode:
     """The decision's own code, or ERROR for a result that --fail-on names."""
     outcome = str(evidence.decision.outcome).replace(" ", "-")
     return ExitCode.ERROR if outcome in fail_on else evidence.decision.exit_code
-
-
-@contextmanager
-def _machine() -> Iterator[None]:
-    """One experiment at a time on this machine, whatever checkout it is started from. Raises RunError when another one runs.
-
-    The lock is an abstract socket name of Linux: it is the machine's, and goes with the process, however that ends.
-    """
-    with socket.socket(socket.AF_UNIX) as held:
-        try:
-            held.bind(MACHINE_LOCK)
-        except OSError as error:
-            raise RunError(
-                "another experiment is running on this machine, and each would disturb the other. Wait until it has ended."
-            ) from error
-        yield

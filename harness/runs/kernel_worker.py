@@ -34,6 +34,8 @@ class Hello:
     launch_us: float
     torch: str
     python: str
+    # Versions of the engines that the variant needs.
+    packages: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

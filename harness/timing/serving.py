@@ -7,6 +7,8 @@ goes; the others are made anew each time.
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
 import platform
 import sys
@@ -31,6 +33,11 @@ class Worker:
         self.variant = variant
         self._kept: dict[tuple[str, Settings], Prepared] = {}
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Packages that the variant cannot do without."""
+        return tuple(self.work.variants[self.variant].get("needs", ())) if self.variant else ()
+
     def hello(self) -> dict[str, Any]:
         """What the harness should know before it asks."""
         torch = sys.modules.get("torch")
@@ -43,6 +50,7 @@ class Worker:
             "launch_us": self.device.launch_us,
             "torch": str(getattr(torch, "__version__", "none")),
             "python": platform.python_version(),
+            "packages": _versions(self.needs),
         }
 
     def point(self, name: str, settings: Settings, keep_bytes: int) -> dict[str, Any]:
@@ -83,6 +91,19 @@ class Worker:
             dropped = True
         if dropped:
             self.device.release()
+
+
+def _versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Versions of the installed packages of these names. Raises ModuleNotFoundError for one that is not there."""
+    found = {}
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"{name} is not installed in {sys.prefix}")
+        try:
+            found[name] = importlib.metadata.version({"flashinfer": "flashinfer-python"}.get(name, name))
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "from a source tree"
+    return found
 
 
 def serve(arguments: Mapping[str, str], requests: TextIO, replies: TextIO) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 from harness.errors import UnknownWorkloadError, WorkloadError
@@ -19,12 +20,14 @@ WARMUP_RUNS = 1
 # Importing an engine takes 10 to 40 s, compiling its kernels in the first run 15 to 35 s a module.
 START_TIMEOUT_S = 300.0
 RUN_TIMEOUT_S = 900.0
+# A file without points is a script of its own.
+_HAS_POINTS = re.compile(r"^POINTS\b", re.MULTILINE)
 
 
 def list_kernel_workloads(paths: Paths) -> tuple[str, ...]:
     """Ids ("vllm/triton_decode") of the kernel workloads of this checkout."""
     found = (path for engine in Engine for path in (paths.workloads / engine).glob("*.py"))
-    return tuple(sorted(f"{path.parent.name}/{path.stem}" for path in found if not path.stem.startswith("_")))
+    return tuple(sorted(f"{path.parent.name}/{path.stem}" for path in found if _HAS_POINTS.search(path.read_text("utf-8"))))
 
 
 def kernel_workload_file(paths: Paths, workload: str) -> Path:
