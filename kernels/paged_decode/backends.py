@@ -40,7 +40,7 @@ class Backend(enum.Enum):
 def build_of(a: Arguments) -> Build:
     """The specialisation of the CUDA kernel that serves a call."""
     arch = _arch(a.q.device)
-    return Build(NAMES[a.q.dtype], NAMES[a.k_cache.dtype], a.head_dim, a.group * a.q_len, arch=arch)
+    return Build(NAMES[a.q.dtype], NAMES[a.k_cache.dtype], a.head_dim, a.group * a.q_len, a.q_len > 1, arch=arch)
 
 
 @functools.cache
@@ -71,8 +71,6 @@ def _machine_refusal(device: torch.device) -> str | None:
 
 
 def _call_refusal(a: Arguments) -> str | None:
-    if a.q_len > 1:
-        return f"q_len is {a.q_len}, covered is 1"
     rows = a.group * a.q_len
     if rows > CUDA_COLUMNS:
         return f"{a.group} query heads a KV head times {a.q_len} queries are {rows} rows, covered are {CUDA_COLUMNS}"

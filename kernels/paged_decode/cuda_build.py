@@ -34,7 +34,8 @@ class Build:
     q: str = "bfloat16"
     kv: str = "bfloat16"
     head_dim: int = 128
-    group: int = 4
+    group: int = 4  # query heads of a KV head times query tokens
+    many: bool = False  # more than one query token a request
     warps: int | None = None
     tokens: int | None = None
     stages: int | None = None
@@ -47,6 +48,8 @@ class Build:
         """The -D options that select this specialisation."""
         values = {"UPK_Q": DTYPES[self.q], "UPK_KV": DTYPES[self.kv], "UPK_D": self.head_dim}
         values["UPK_NT"] = -(-self.group // 8)
+        if self.many:
+            values["UPK_MANY"] = 1
         for name in ("warps", "stages", "blocks_per_sm"):
             if getattr(self, name) is not None:
                 values["UPK_" + {"blocks_per_sm": "BLOCKS_PER_SM"}.get(name, name.upper())] = getattr(self, name)

@@ -74,8 +74,6 @@ class CudaPagedDecode:
 
         Raises ValueError (from the binding) naming the argument that does not fit this build.
         """
-        if q_len != 1:
-            raise ValueError(f"q_len is {q_len}, this kernel takes 1")
         if k_cache.dtype.itemsize == 1:
             k_cache, v_cache = k_cache.view(torch.uint8), v_cache.view(torch.uint8)
         ks = k_scale if isinstance(k_scale, torch.Tensor) else None
@@ -98,6 +96,7 @@ class CudaPagedDecode:
             sm_scale if sm_scale is not None else 1.0 / math.sqrt(q.shape[-1]),
             float(soft_cap),
             int(window),
+            int(q_len),
             lse_base2,
             self.grid,
             self.min_tiles,

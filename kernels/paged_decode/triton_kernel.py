@@ -82,7 +82,8 @@ def _finish(
         tl.store(lse + token.to(tl.int64) * heads_q + head, value, mask=real)
 
 
-@triton.jit
+# Numbers that change from step to step must not be compiled in.
+@triton.jit(do_not_specialize=["batch", "pieces", "window", "table_stride", "scale_stride"])
 def paged_decode_kernel(
     # Tensors; strides below in elements, the last dimension of q, k, v and out is contiguous.
     q, k, v, table, indptr, lens, out, lse, k_scale, v_scale, sinks,

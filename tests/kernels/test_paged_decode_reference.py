@@ -65,6 +65,18 @@ def test_window_drops_the_older_tokens() -> None:
         torch.testing.assert_close(out[b], sdpa(x, b, length, lo=max(0, length - 5)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("window", [0, 5])
+def test_several_queries_are_causal(window: int) -> None:
+    # Query i of a request must equal the only query of a request that ends with its token.
+    x = inputs(q_len=3)
+    out, lse = paged_decode_reference(*x.args(), q_len=3, window=window)
+    for i in range(3):
+        lens = (x.lens - 2 + i).clamp_min(0)
+        one, one_lse = paged_decode_reference(x.q[i::3], x.k, x.v, x.table, lens, window=window)
+        torch.testing.assert_close(out[i::3], one)
+        torch.testing.assert_close(lse[i::3], one_lse)
+
+
 def test_soft_cap_sinks_and_lse_by_hand() -> None:
     x = inputs(lens=(40,))
     cap, scale = 2.0, 0.3
@@ -127,8 +139,10 @@ def test_nan_passes_no_bound() -> None:
         Build("bfloat16", "float8_e4m3fn", group=16),
         Build("float16", "float16", head_dim=256, arch="80"),
         Build("bfloat16", "float8_e4m3fn", arch="80"),
+        Build("bfloat16", "bfloat16", group=16, many=True),
+        Build("float16", "float8_e4m3fn", head_dim=64, many=True),
     ],
-    ids=lambda b: f"{b.q}-{b.kv}-{b.head_dim}-{b.group}-sm{b.arch}",
+    ids=lambda b: f"{b.q}-{b.kv}-{b.head_dim}-{b.group}-{'many' if b.many else 'one'}-sm{b.arch}",
 )
 def test_kernel_compiles_without_framework_headers(build: Build, tmp_path: object) -> None:
     source = tmp_path / "instance.cu"

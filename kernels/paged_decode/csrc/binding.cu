@@ -37,7 +37,7 @@ int64_t smem_bytes(int64_t group) { return Instance::smem_bytes(int(group)); }
 void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<TensorView> indptr, TensorView lens,
          TensorView out, Optional<TensorView> lse, TensorView scratch, Optional<TensorView> k_scale,
          Optional<TensorView> v_scale, Optional<TensorView> sinks, double k_scale_f, double v_scale_f, double sm_scale,
-         double soft_cap, int64_t window, bool lse_base2, int64_t grid, int64_t min_tiles, bool dependent,
+         double soft_cap, int64_t window, int64_t q_len, bool lse_base2, int64_t grid, int64_t min_tiles, bool dependent,
          Optional<TensorView> trace) {
   constexpr int KB = Instance::KV8 ? 1 : 2;
   constexpr uint8_t qcode = Instance::Q == DType::kBF16 ? kDLBfloat : kDLFloat;
@@ -46,12 +46,14 @@ void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<Te
   UPK_CHECK(is(k.dtype(), kcode, 8 * KB) && is(v.dtype(), kcode, 8 * KB)) << "cache has the wrong dtype for this build";
   UPK_CHECK(q.ndim() == 3 && out.ndim() == 3 && k.ndim() == 4 && v.ndim() == 4 && lens.ndim() == 1)
       << "expected q, out of 3, k, v of 4 and seq_lens of 1 dimensions";
-  const int64_t batch = q.size(0), heads_q = q.size(1), pages = k.size(0), page = k.size(1), heads_kv = k.size(2);
+  const int64_t batch = lens.size(0), heads_q = q.size(1), pages = k.size(0), page = k.size(1), heads_kv = k.size(2);
   UPK_CHECK(q.size(2) == Instance::D && k.size(3) == Instance::D) << "head_dim is " << q.size(2) << " and " << k.size(3)
                                                                   << ", this build has " << Instance::D;
   UPK_CHECK(heads_kv > 0 && heads_q % heads_kv == 0) << heads_q << " query heads over " << heads_kv << " KV heads";
-  const int64_t group = heads_q / heads_kv;
-  UPK_CHECK(group <= 8 * Instance::NT) << group << " query heads a KV head, this build takes " << 8 * Instance::NT;
+  UPK_CHECK(q_len >= 1 && (q_len == 1 || Instance::MANY)) << "q_len is " << q_len << ", this build takes 1";
+  const int64_t group = heads_q / heads_kv * q_len;
+  UPK_CHECK(group <= 8 * Instance::NT) << group << " columns a KV head (query heads times q_len), this build takes "
+                                       << 8 * Instance::NT;
   UPK_CHECK(page > 0 && (page & (page - 1)) == 0) << "page size " << page << " is not a power of two";
   for (int i = 0; i < 3; ++i)
     UPK_CHECK(out.size(i) == q.size(i)) << "out dimension " << i << " is " << out.size(i) << ", q has " << q.size(i);
@@ -61,7 +63,8 @@ void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<Te
         << k.stride(i) << ", " << v.stride(i);
   UPK_CHECK(q.stride(2) == 1 && out.stride(2) == 1 && k.stride(3) == 1) << "the last dimension must be contiguous";
   UPK_CHECK(is(lens.dtype(), kDLInt, 32) && is(table.dtype(), kDLInt, 32)) << "block_table and seq_lens must be int32";
-  UPK_CHECK(lens.size(0) == batch && lens.stride(0) == 1) << "seq_lens has " << lens.size(0) << " entries, q " << batch;
+  UPK_CHECK(q.size(0) == batch * q_len && (batch <= 1 || lens.stride(0) == 1))
+      << "seq_lens has " << batch << " entries for q_len " << q_len << ", q has " << q.size(0) << " tokens";
   UPK_CHECK(reinterpret_cast<uintptr_t>(k.data_ptr()) % 16 == 0 && reinterpret_cast<uintptr_t>(v.data_ptr()) % 16 == 0)
       << "k and v must be aligned to 16 bytes";
 
@@ -83,7 +86,8 @@ void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<Te
     p.table_stride = int(table.stride(0)), p.table_width = int(table.size(1));
   }
   if (lse.has_value()) {
-    UPK_CHECK(is(lse.value().dtype(), kDLFloat, 32) && lse.value().numel() == batch * heads_q) << "lse must be float32 [batch, heads]";
+    UPK_CHECK(is(lse.value().dtype(), kDLFloat, 32) && lse.value().numel() == batch * q_len * heads_q)
+        << "lse must be float32 [batch * q_len, heads]";
     p.lse = static_cast<float*>(lse.value().data_ptr());
   }
   auto scale = [&](const char* name, Optional<TensorView>& s) -> const float* {
@@ -112,6 +116,7 @@ void run(TensorView q, TensorView k, TensorView v, TensorView table, Optional<Te
   p.kv_head = heads_kv > 1 ? units("head stride", k.stride(2), KB) : 0;
   units("cache extent", (pages - 1) * k.stride(0) + (page - 1) * k.stride(1) + (heads_kv - 1) * k.stride(2), KB);
   p.batch = int(batch), p.heads_kv = int(heads_kv), p.group = int(group);
+  p.q_len = int(q_len), p.heads = int(heads_q / heads_kv);
   while ((int64_t(1) << p.page_shift) < page) ++p.page_shift;
   p.window = int(window);
   p.min_tiles = int(min_tiles);

@@ -37,8 +37,10 @@ __device__ __forceinline__ unsigned words_max(float4 v) {
 template <class C>
 __device__ __forceinline__ void store_output(const Params& p, int b, int h, int head, int dim, float4 o, float m, float l,
                                              bool first) {
-  const int hq = h * p.group + head;
-  // l == 0 only for an empty request: its single tile was read from page 0, whose content nobody vouches for.
+  const Column c = column_of<C>(p, b, h, head);
+  const int hq = c.head;
+  // l == 0 where a query sees no token. An empty request's single tile was read from page 0, whose content nobody vouches
+  // for.
   if (l == 0.f) o = make_float4(0.f, 0.f, 0.f, 0.f);
   if (p.sinks) {
     const float sink = __ldg(p.sinks + hq) * 1.4426950408889634f;
@@ -50,12 +52,12 @@ __device__ __forceinline__ void store_output(const Params& p, int b, int h, int 
   }
   const float v_scale = p.v_scale * (p.v_scale_ptr ? __ldg(p.v_scale_ptr + h * p.scale_stride) : 1.f);
   const float f = l == 0.f ? 0.f : __fdividef(v_scale, l);
-  char* dst = static_cast<char*>(p.out) + 2 * (b * p.o_stride_b + hq * p.o_stride_h + dim);
+  char* dst = static_cast<char*>(p.out) + 2 * (c.token * p.o_stride_b + hq * p.o_stride_h + dim);
   using T = typename C::QType;
   const uint2 packed = make_uint2(ptx::pack(T{}, o.x * f, o.y * f), ptx::pack(T{}, o.z * f, o.w * f));
   *reinterpret_cast<uint2*>(dst) = packed;
   if (p.lse && first)
-    p.lse[int64_t(b) * p.heads_kv * p.group + hq] = l == 0.f ? -INFINITY : (m + __log2f(l)) * p.lse_mult;
+    p.lse[c.token * p.heads_kv * (C::MANY ? p.heads : p.group) + hq] = l == 0.f ? -INFINITY : (m + __log2f(l)) * p.lse_mult;
 }
 
 // The threads that share a row: `team` warps of one block.

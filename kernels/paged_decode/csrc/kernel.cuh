@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(C::THREADS, BLOCKS_PER_SM) paged_decode_kernel
   team.id = (blockIdx.x * C::WARPS + warp) >> p.plan.team_shift;
   team.rank = warp & (team.warps - 1);
   team.first = warp - team.rank;
-  const Share share = make_share<C::TOK>(p, team.id, lane, first_len);
+  const Share share = make_share<C>(p, team.id, lane, first_len);
   if (share.begin >= share.end) return;
   UPK_MARK(1);
 
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(C::THREADS, BLOCKS_PER_SM) paged_decode_kernel
   int f = share.begin + team.rank;  // this warp's next tile
   uint32_t slot = ring;
   Row row{share.b, share.h, share.begin - share.t, 0};
-  Extent e = extent_of<C::TOK>(p, share.len);
+  Extent e = extent_of<C>(p, share.len);
   int merge_first = -1;  // first team of the row that this team must merge at the end
 #pragma unroll 1
   for (bool again = false;; again = true) {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(C::THREADS, BLOCKS_PER_SM) paged_decode_kernel
       if (++row.h == p.heads_kv) {
         row.h = 0;
         ++row.b;
-        e = extent_of<C::TOK>(p, __ldg(p.seq_lens + row.b));
+        e = extent_of<C>(p, __ldg(p.seq_lens + row.b));
       }
       load_query<C>(query, p, row.b, row.h, lane);  // arrives while the row before is being finished
     }

@@ -34,7 +34,7 @@ struct Loader {
   }
 
   __device__ __forceinline__ void set_request(int len) {
-    e = extent_of<C::TOK>(p, len);
+    e = extent_of<C>(p, len);
     table = p.block_table + (p.indptr ? int64_t(__ldg(p.indptr + b)) : int64_t(b) * p.table_stride);
   }
 
@@ -68,11 +68,13 @@ struct Loader {
   // The ring keeps megabytes queued at HBM, so a query that is first asked for when its row starts waits behind them
   // for microseconds, with all warps idle. The loader reaches a row long before the consumer does.
   __device__ __forceinline__ void prefetch_query() const {
-    const char* q = static_cast<const char*>(p.q) + 2 * (b * p.q_stride_b + int64_t(h) * p.group * p.q_stride_h);
     constexpr int LINES = C::D * 2 / 128;  // of one head; NT * 8 heads are at most 64 lines
 #pragma unroll 1
-    for (int i = lane; i < p.group * LINES; i += 32)
-      ptx::prefetch_l2(q + 2 * (i / LINES) * p.q_stride_h + (i % LINES) * 128);
+    for (int i = lane; i < p.group * LINES; i += 32) {
+      const Column c = column_of<C>(p, b, h, i / LINES);
+      const char* q = static_cast<const char*>(p.q) + 2 * (c.token * p.q_stride_b + c.head * p.q_stride_h);
+      ptx::prefetch_l2(q + (i % LINES) * 128);
+    }
   }
 
   // Copies K and V of the tile into a ring slot; 2 * TOK * ROW_BYTES / 512 coalesced 16-byte copies a lane.

@@ -27,7 +27,7 @@ struct Plan {
 
 struct Params {
   // Device inputs.
-  const void* q;               // [batch, heads_q, D], 16-bit
+  const void* q;               // [batch * q_len, heads_q, D], 16-bit
   const void* k;               // pages; element (page, pos, head, d) at page*kv_page + pos*kv_tok + head*kv_head
   const void* v;               // same strides as k
   const int32_t* block_table;  // [batch, table_stride], or the concatenated page list if indptr is given
@@ -38,8 +38,8 @@ struct Params {
   const float* sinks;          // null, or one logit per query head that joins the softmax but has no value
 
   // Device outputs.
-  void* out;   // [batch, heads_q, D], dtype of q
-  float* lse;  // null, or [batch, heads_q] contiguous
+  void* out;   // [batch * q_len, heads_q, D], dtype of q
+  float* lse;  // null, or [batch * q_len, heads_q] contiguous
 
   // Scratch, see scratch_layout(). All bits set before the first launch; every launch leaves it so.
   float2* part_ml;  // [2 * grid * warps, group]
@@ -51,11 +51,13 @@ struct Params {
   // KV strides count 16-byte units. A 32-bit offset then spans 64 GiB per cache tensor, and one shuffle moves it.
   uint32_t kv_page, kv_tok, kv_head;
 
+  // `group` columns of work share a KV head: the query heads of its group, for each of the q_len newest tokens.
   int batch, heads_kv, group;
+  int q_len, heads;  // group = q_len * heads; both are read only by kernels built for more than one query
   int page_shift;    // log2(page size)
   int table_stride;  // entries
   int table_width;   // entries of one row that exist
-  int window;        // 0: none; else only the last `window` tokens count
+  int window;        // 0: none; else a query sees only the last `window` of its tokens
   int min_tiles;     // smallest share of tiles worth a team of its own
   Plan plan;
   int scale_stride;
@@ -87,6 +89,22 @@ inline Plan make_plan(int batch, int heads_kv, int grid, int warps) {
   if (s.workers * 10 < s.teams * 9) s.workers = s.teams;
   return s;
 }
+
+// Which query token and head a column of a row (request b, KV head h) is: columns run over the heads of the group first.
+struct Column {
+  int64_t token;  // row of q, out and lse
+  int query;      // 0 .. q_len - 1, oldest first
+  int head;       // of q
+};
+
+#ifdef __CUDACC__
+template <class C>
+__device__ __forceinline__ Column column_of(const Params& p, int b, int h, int column) {
+  if constexpr (!C::MANY) return Column{b, 0, h * p.group + column};
+  const int query = column / p.heads;
+  return Column{int64_t(b) * p.q_len + query, query, h * p.heads + column - query * p.heads};
+}
+#endif
 
 struct ScratchLayout {
   size_t part_ml, part_o, bytes;  // byte offsets and the total

@@ -19,11 +19,14 @@ struct Extent {
   int len, lo, first, count;
 };
 
-template <int TOK>
+template <class C>
 __device__ __forceinline__ Extent extent_of(const Params& p, int len) {
+  constexpr int TOK = C::TOK;
   Extent e;
   e.len = max(len, 0);
-  e.lo = p.window > 0 ? max(e.len - p.window, 0) : 0;
+  // The first of several queries reaches back furthest.
+  const int older = C::MANY ? p.q_len - 1 : 0;
+  e.lo = p.window > 0 ? max(e.len - older - p.window, 0) : 0;
   e.first = e.lo / TOK;
   // An empty request still owns one (fully masked) tile, so that some team writes its zero output.
   e.count = max((e.len + TOK - 1) / TOK - e.first, 1);
@@ -60,10 +63,10 @@ struct Share {
 };
 
 // Called by every warp on its own (no block barrier). `len` is the length of request `lane`, 0 past the batch.
-template <int TOK>
+template <class C>
 __device__ __forceinline__ Share make_share(const Params& p, int team, int lane, int len) {
   constexpr int BATCH = 8;  // loads in flight: the lengths may come from HBM, a microsecond each if taken one by one
-  int count = lane < p.batch ? extent_of<TOK>(p, len).count : 0;
+  int count = lane < p.batch ? extent_of<C>(p, len).count : 0;
   int sum = count;
 #pragma unroll 1
   for (int b0 = 32; b0 < p.batch; b0 += 32 * BATCH) {
@@ -75,7 +78,7 @@ __device__ __forceinline__ Share make_share(const Params& p, int team, int lane,
     }
 #pragma unroll
     for (int u = 0; u < BATCH; ++u)
-      if (b0 + 32 * u + lane < p.batch) sum += extent_of<TOK>(p, more[u]).count;
+      if (b0 + 32 * u + lane < p.batch) sum += extent_of<C>(p, more[u]).count;
   }
   const int total = __reduce_add_sync(kFull, sum) * p.heads_kv;
   UPK_MARK(9);
@@ -102,7 +105,7 @@ __device__ __forceinline__ Share make_share(const Params& p, int team, int lane,
     base += chunk;
     s.b += 32;
     len = s.b + lane < p.batch ? __ldg(p.seq_lens + s.b + lane) : 0;
-    count = s.b + lane < p.batch ? extent_of<TOK>(p, len).count : 0;
+    count = s.b + lane < p.batch ? extent_of<C>(p, len).count : 0;
   }
   int incl = count;
 #pragma unroll

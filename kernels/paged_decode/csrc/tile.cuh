@@ -35,8 +35,8 @@ __device__ __forceinline__ void load_query(Query<C>& q, const Params& p, int b, 
   for (int n = 0; n < C::NT; ++n) {
     const int head = n * 8 + g;
     const bool real = head < p.group;
-    const char* src = static_cast<const char*>(p.q) +
-                      2 * (b * p.q_stride_b + (int64_t(h) * p.group + (real ? head : 0)) * p.q_stride_h);
+    const Column c = column_of<C>(p, b, h, real ? head : 0);
+    const char* src = static_cast<const char*>(p.q) + 2 * (c.token * p.q_stride_b + c.head * p.q_stride_h);
     // Only the pairing of K and Q along the dims matters, not their order. For 8-bit caches a lane's four consecutive
     // bytes of K become (a0, a2), so Q takes four consecutive dims as well.
 #pragma unroll
@@ -139,7 +139,9 @@ __device__ __forceinline__ void scores(float (&s)[C::TM][C::NT][4], const RowSta
 template <class C>
 __device__ __forceinline__ void to_logits(float (&s)[C::TM][C::NT][4], const RowState<C>& st, const Params& p,
                                           const int tok0, int lo, int len, int lane) {
-  const bool edge = tok0 < lo || tok0 + C::TOK > len;
+  // With several queries, `lo` and `len` are the widest; query i sees [lo + i, len - (q_len - 1) + i).
+  const int older = C::MANY ? p.q_len - 1 : 0;
+  const bool edge = (p.window > 0 && tok0 < lo + older) || tok0 + C::TOK > len - older;
 #pragma unroll
   for (int m = 0; m < C::TM; ++m)
 #pragma unroll
@@ -165,9 +167,17 @@ __device__ __forceinline__ void to_logits(float (&s)[C::TM][C::NT][4], const Row
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         int tok = tok0 + m * 16 + (i >> 1) * 8 + (lane >> 2);
-        if (tok < lo || tok >= len)
+        if constexpr (C::MANY) {
+#pragma unroll
+          for (int n = 0; n < C::NT; ++n) {
+            const int query = (n * 8 + 2 * (lane & 3) + (i & 1)) / p.heads;  // past the last for columns that are no query
+            const int visible = len - older + query;
+            if (tok >= visible || (p.window > 0 && tok < visible - p.window)) s[m][n][i] = -INFINITY;
+          }
+        } else if (tok < lo || tok >= len) {
 #pragma unroll
           for (int n = 0; n < C::NT; ++n) s[m][n][i] = -INFINITY;
+        }
       }
   }
 }

@@ -9,10 +9,12 @@ namespace paged_decode {
 
 // Q: dtype of queries and output. KV: dtype of the cache. D: head_dim. NT: query heads a KV head / 8, rounded up.
 // TOK: tokens in a tile (16 or 32). Each of WARPS warps streams its own tiles through a ring of STAGES of them.
-template <DType Q_, DType KV_, int D_, int NT_, int WARPS_, int TOK_, int STAGES_>
+// MANY: several query tokens a request; a constant, because telling columns apart costs divisions that one query can spare.
+template <DType Q_, DType KV_, int D_, int NT_, int WARPS_, int TOK_, int STAGES_, bool MANY_>
 struct Config {
   static constexpr DType Q = Q_, KV = KV_;
   static constexpr int D = D_, NT = NT_, WARPS = WARPS_, TOK = TOK_, STAGES = STAGES_;
+  static constexpr bool MANY = MANY_;
   static constexpr int THREADS = WARPS * 32;
   static constexpr bool KV8 = KV == DType::kE4M3 || KV == DType::kE5M2;
   static constexpr int ROW_BYTES = D * (KV8 ? 1 : 2);
