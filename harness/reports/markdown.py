@@ -6,13 +6,13 @@ from harness.reports.evidence import Evidence
 from harness.reports.table import HEADER, rows
 from harness.reports.words import FOOTNOTE, headline, sections, verdict_word
 
-__all__ = ["render_markdown"]
+__all__ = ["escape", "render_markdown"]
 
 # What a reviewer must see without a click.
 _OPEN = {"failed or void", "A/A control", "generations made again"}
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Keep a cell in its column and a log line from turning into markup."""
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("~", "\\~")
 
@@ -20,20 +20,20 @@ def _escape(text: str) -> str:
 def render_markdown(evidence: Evidence) -> str:
     """The verdict in the first line, then the table, then the sections, some folded. Ends with a newline."""
     word = verdict_word(evidence)
-    line = _escape(headline(evidence))
+    line = escape(headline(evidence))
     parts = [line.replace(word, f"**{word}**", 1), ""]
     body = rows(evidence)
     if body:
         parts += [
             "| " + " | ".join(HEADER) + " |",
             "|" + " --- |" * len(HEADER),
-            *("| " + " | ".join(_escape(cell) for cell in row) + " |" for row in body),
+            *("| " + " | ".join(escape(cell) for cell in row) + " |" for row in body),
             "",
-            _escape(FOOTNOTE[evidence.plan.tier]),
+            escape(FOOTNOTE[evidence.plan.tier]),
             "",
         ]
     for title, lines in sections(evidence):
-        items = [f"- {_escape(one)}" for one in lines]
+        items = [f"- {escape(one)}" for one in lines]
         if title in _OPEN:
             parts += [f"**{title}**", "", *items, ""]
         else:

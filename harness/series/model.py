@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.vocabulary import Engine, SeriesStatus
 
-__all__ = ["DuplicateCheck", "Series"]
+__all__ = ["Claim", "DuplicateCheck", "PullRequestNotes", "Series"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,40 @@ class DuplicateCheck:
 
     date: datetime.date
     links: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The layers of a claim, each one line with its number: the kernel's time, its share of the step (from a profile), the
+    end-to-end change that follows from these two, and the one that was measured.
+    """
+
+    kernel: str
+    share: str
+    predicted: str
+    measured: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequestNotes:
+    """The table [pr] of series.toml: what the page needs and no file has. Texts are "" and the date None until written."""
+
+    # For the title: the number, and the device that evidence must be of ("H200").
+    number: str
+    device: str
+    claim: Claim
+    # How the series differs from the open pull requests that the search for duplicates found.
+    differs: str
+    # A Markdown table: by how much results change against fp32, or that no bit does.
+    exactness: str
+    # Commands that make the numbers again, and accuracy evaluations that the submitter has to run.
+    reproduce: tuple[str, ...]
+    evaluations: tuple[str, ...]
+    # What was not run or measured; "" when nothing was left out.
+    not_run: str
+    # Filled by the person who submits: a statement on AI assistance, and when they looked for duplicates themselves.
+    ai_assistance: str
+    duplicates_checked: datetime.date | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +81,8 @@ class Series:
     removal: str
     # The patch files for the bench pin, in order.
     patches: tuple[Path, ...]
+    # None while nobody has begun to write the pull request.
+    pr: PullRequestNotes | None = None
 
     @property
     def id(self) -> str:

@@ -9,7 +9,7 @@ from harness.errors import SeriesError, UnknownSeriesError
 from harness.fields import Fields, read_toml
 from harness.names import nearest
 from harness.paths import Paths
-from harness.series.model import DuplicateCheck, Series
+from harness.series.model import Claim, DuplicateCheck, PullRequestNotes, Series
 from harness.series.store import PATCH_GLOB, finish_export
 from harness.vocabulary import Engine, SeriesStatus
 
@@ -132,6 +132,7 @@ def _read(root: Path, name: str) -> Series:
         build=fields.flag("build"),
         removal=fields.draft("removal"),
         patches=_patch_files(directory),
+        pr=_pull_request(fields),
     )
     fields.finish()
     return series
@@ -145,6 +146,29 @@ def _duplicates(fields: Fields) -> DuplicateCheck | None:
     check = DuplicateCheck(date=table.date("date"), links=table.texts("links"))
     table.finish()
     return check
+
+
+def _pull_request(fields: Fields) -> PullRequestNotes | None:
+    """The table [pr], which a series has once somebody thinks of sending it. `nox -s pr` insists on what it says."""
+    if not fields.has("pr"):
+        return None
+    table = fields.table("pr", "a table; `nox -s pr` lists its fields")
+    claim = table.table("claim", "a table with kernel, share, predicted and measured")
+    notes = PullRequestNotes(
+        number=table.draft("number"),
+        device=table.draft("device"),
+        claim=Claim(claim.draft("kernel"), claim.draft("share"), claim.draft("predicted"), claim.draft("measured")),
+        differs=table.draft("differs"),
+        exactness=table.draft("exactness"),
+        reproduce=table.texts("reproduce"),
+        evaluations=table.texts("evaluations"),
+        not_run=table.draft("not_run"),
+        ai_assistance=table.draft("ai_assistance"),
+        duplicates_checked=table.date("duplicates_checked") if table.has("duplicates_checked") else None,
+    )
+    claim.finish()
+    table.finish()
+    return notes
 
 
 def _patch_files(directory: Path) -> tuple[Path, ...]:

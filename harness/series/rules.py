@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from harness.errors import SeriesError
 from harness.fields import Fields, read_toml
 from harness.vocabulary import Engine
 
-__all__ = ["Forbidden", "Rules", "matches", "read_rules"]
+__all__ = ["Forbidden", "Page", "Part", "Rules", "Section", "matches", "read_rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,46 @@ class Forbidden:
     instead: str
     files: tuple[str, ...]
     excepted: tuple[str, ...]
+
+
+class Part(StrEnum):
+    """What a pull request's page says; every engine's template has its own headings for it."""
+
+    SUMMARY = "summary"
+    CLAIMS = "claims"
+    MEASUREMENTS = "measurements"
+    EXACTNESS = "exactness"
+    TESTS = "tests"
+    REPRODUCTION = "reproduction"
+    EVALUATIONS = "evaluations"
+    DETAILS = "details"
+    DUPLICATES = "duplicates"
+    LINT = "lint"
+    DISCLOSURE = "disclosure"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading of the engine's template, without marks and pictures, and what goes below it."""
+
+    heading: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The engine's pull request template: its file in the repository, where the headings were read and when, and what else
+    a pull request needs.
+    """
+
+    template: str
+    source: str
+    date: datetime.date
+    sections: tuple[Section, ...]
+    # Commands that run the engine's linters with its own configuration.
+    linters: tuple[str, ...]
+    # How to look for duplicates.
+    duplicates: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +79,8 @@ class Rules:
     tests: tuple[str, ...]
     exempt: tuple[str, ...]
     forbidden: tuple[Forbidden, ...]
+    # None where the file has no pull request rules of the engine.
+    page: Page | None = None
 
 
 def read_rules(path: Path, engine: Engine) -> Rules:
@@ -54,6 +97,7 @@ def read_rules(path: Path, engine: Engine) -> Rules:
         tests=fields.texts("tests"),
         exempt=fields.texts("exempt"),
         forbidden=tuple(_forbidden(one) for one in fields.tables("forbidden")),
+        page=_page(fields),
     )
     fields.finish()
     return rules
@@ -62,6 +106,37 @@ def read_rules(path: Path, engine: Engine) -> Rules:
 def matches(path: str, patterns: tuple[str, ...]) -> bool:
     """Whether a file's whole path matches a glob pattern; `*` matches `/` too."""
     return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _page(fields: Fields) -> Page | None:
+    if not fields.has("pr"):
+        return None
+    table = fields.table("pr")
+    page = Page(
+        template=table.text("template"),
+        source=table.text("source"),
+        date=table.date("date"),
+        sections=tuple(_section(one) for one in table.tables("sections")),
+        linters=table.texts("linters"),
+        duplicates=table.texts("duplicates"),
+    )
+    table.finish()
+    placed = [part for section in page.sections for part in section.parts]
+    wrong = [part for part in Part if placed.count(part) != 1]
+    if wrong:
+        raise table.malformed("sections", placed, f"a place for each part, once; it is not so for {', '.join(wrong)}")
+    return page
+
+
+def _section(fields: Fields) -> Section:
+    want = "a list out of " + ", ".join(Part)
+    parts = fields.texts("parts", want)
+    unknown = [part for part in parts if part not in tuple(Part)]
+    if unknown:
+        raise fields.malformed("parts", list(parts), want)
+    section = Section(fields.text("heading"), tuple(Part(part) for part in parts))
+    fields.finish()
+    return section
 
 
 def _forbidden(fields: Fields) -> Forbidden:
