@@ -48,7 +48,7 @@ class CpuDevice(TorchTensors):
         """A CPU call has ended when it returns."""
 
     @staticmethod
-    def persisting_bytes() -> int | None:
+    def persisting_change() -> int | None:
         return None
 
     @staticmethod

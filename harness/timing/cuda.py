@@ -52,6 +52,7 @@ class CudaDevice(TorchTensors):
         self.peak_flops: float | None = PEAKS[known][1] if known else None
         self._stream = torch.cuda.Stream()
         self._runtime = _runtime()
+        self._persisting = self._set_aside()
         self.launch_us = self._launch()
 
     def record(self, calls: Sequence[Call], keep: bool) -> Program:
@@ -83,6 +84,9 @@ class CudaDevice(TorchTensors):
         import torch  # noqa: PLC0415
 
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        if self._runtime is not None:
+            # What a kernel marked as persisting in the last replay would be warm in this one.
+            self._runtime.cudaCtxResetPersistingL2Cache()
         with torch.cuda.stream(self._stream):
             torch.cuda._sleep(_BACKLOG_CYCLES)  # noqa: SLF001 -- the one call of torch that only occupies the device
             start.record(self._stream)
@@ -100,7 +104,11 @@ class CudaDevice(TorchTensors):
 
         torch.cuda.synchronize()
 
-    def persisting_bytes(self) -> int | None:
+    def persisting_change(self) -> int | None:
+        now = self._set_aside()
+        return None if now is None or self._persisting is None else now - self._persisting
+
+    def _set_aside(self) -> int | None:
         if self._runtime is None:
             return None
         value = ctypes.c_size_t()

@@ -87,8 +87,11 @@ class Device(Protocol):
         """Move all values by some places, in place: other values of the same kind. Shifting back restores it exactly."""
         ...
 
-    def persisting_bytes(self) -> int | None:
-        """How much of the L2 is set aside for data that outlives a kernel; None where that cannot be read."""
+    def persisting_change(self) -> int | None:
+        """By how many bytes the part of the L2 that is set aside for persisting data was changed since the device was opened.
+
+        None where that cannot be read. (An H200 sets 11.25 MiB aside by default; replay() resets what lies in it.)
+        """
         ...
 
     def used_bytes(self) -> int:

@@ -10,7 +10,11 @@ from typing import Any
 
 WHY = "Known ways to look fast."
 LINKS = ()
-POINTS = ({"name": "rows", "rows": 2048, "columns": 8192},)
+POINTS = (
+    {"name": "rows", "rows": 2048, "columns": 8192},
+    # Says that it must move ten times what it does, so its time is below the floor.
+    {"name": "claims-more", "rows": 2048, "columns": 8192, "claimed": 10},
+)
 TOLERANCE = {"float32": 1e-5}
 VARIANTS = {
     "honest": {"role": "ours", "what": "torch.softmax", "caught_by": ""},
@@ -23,7 +27,6 @@ VARIANTS = {
     "nothing": {"role": "ours", "what": "launches nothing", "caught_by": "results"},
     "nan": {"role": "ours", "what": "writes NaN into one row", "caught_by": "results"},
     "half": {"role": "ours", "what": "leaves the second half of the rows unwritten", "caught_by": "results"},
-    "too-fast": {"role": "ours", "what": "claims ten times the bytes", "caught_by": "floor"},
 }
 
 
@@ -57,7 +60,7 @@ def call(case: dict[str, Any]) -> Any:
         half = x.shape[0] // 2
         torch.softmax(x[:half], 1, out=out[:half])
         return out
-    if variant == "persisting":
+    if variant == "persisting" and not torch.cuda.is_current_stream_capturing():
         _set_aside()
     torch.softmax(x, 1, out=out)
     if variant == "input-written":
@@ -82,9 +85,10 @@ def _lazy(case: dict[str, Any]) -> Any:
 
 def _set_aside() -> None:
     import ctypes
+    from pathlib import Path
 
-    with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
-        runtime = ctypes.CDLL(next(line.split()[-1] for line in file if "libcudart" in line))
+    maps = Path("/proc/self/maps").read_text(encoding="ascii", errors="replace")
+    runtime = ctypes.CDLL(next(line.split()[-1] for line in maps.splitlines() if "libcudart" in line))
     # 6 is cudaLimitPersistingL2CacheSize.
     assert runtime.cudaDeviceSetLimit(6, ctypes.c_size_t(30 * 2**20)) == 0
 
@@ -96,5 +100,4 @@ def reference(case: dict[str, Any]) -> Any:
 
 
 def bytes_and_flops(point: dict[str, Any]) -> tuple[int, int]:
-    moved = 8 * point["rows"] * point["columns"]
-    return moved, 0
+    return point.get("claimed", 1) * 8 * point["rows"] * point["columns"], 0
