@@ -55,8 +55,8 @@ def profiled(engine: Engine | None, command: Sequence[str], *, whole: bool = Fal
 def _vllm(command: Sequence[str]) -> Profiled:
     if not {"latency", "throughput"} & set(command):
         raise UsageError(
-            "vllm bench latency and vllm bench throughput can be profiled from their command line; for a server start the range "
-            "by hand (POST /start_profile) and record it with nsys, then read the export with --from"
+            "vllm bench latency and vllm bench throughput can be profiled from their command line; for a server start the "
+            "range by hand (POST /start_profile) and record it with nsys, then read the export with --from"
         )
     added = [] if "--profile" in command else ["--profile"]
     if not any(word.startswith("--profiler-config") for word in command):

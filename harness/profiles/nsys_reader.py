@@ -7,29 +7,29 @@ captured. Launches are matched by process and correlation id: the id alone is no
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.profiles.events import Events, Names, profile_from, unattributed_phases
 from harness.profiles.model import Profile, Recorder
+from harness.profiles.nsys_rows import Rows, chunks, joined, load_rows
 from harness.profiles.nsys_schema import COPIES, KERNELS, LAUNCHES, RANGES, SETS, STRINGS, Export, damaged, open_export
 from harness.profiles.phases import StepRange, phase_of, timelines
 from harness.vocabulary import Phase
 
 __all__ = ["read_export"]
 
-# Rows fetched at once: 8 columns of 8 bytes are 16 MB, whatever the size of the file.
-CHUNK = 256 * 1024
-# globalTid is pid << 24 | tid (with the machine above); without the tid it is the globalPid of kernels.
-_THREAD_BITS = 0xFFFFFF
+# globalTid is machine << 48 | pid << 24 | tid, and globalPid the same without the tid: both give the pid.
+_PID = "(({0} >> 24) & 0xFFFFFF)"
 _PUSH_POP, _START_END = 59, 60
 # ENUM_CUDA_MEMCPY_OPER of the export.
 _COPY_KINDS = {
@@ -51,15 +51,13 @@ _COPY_KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Events of one table before their launch is known."""
+class _Launches:
+    """API calls that launched something, sorted by key; `thread` counts in `threads`, which maps globalTid to it."""
 
+    keys: NDArray[np.int64]
     start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    device: NDArray[np.int32]
-    name: NDArray[np.int32]
-    # Process in the high bits, correlation id in the low 32; -1 where the row has none.
-    launch: NDArray[np.int64]
+    thread: NDArray[np.int32]
+    threads: dict[int, int]
 
 
 def read_export(path: Path, *, label: str | None = None) -> Profile:
@@ -73,23 +71,21 @@ def read_export(path: Path, *, label: str | None = None) -> Profile:
 
 
 def _read(export: Export, label: str) -> Profile:
-    names, processes = Names(), Processes()
-    tables = [_kernels(export, names, processes)]
-    copies = [_copies(export, names, processes), _sets(export, names, processes)]
+    names = Names()
+    tables = [_kernels(export, names)]
     kernels = tables[0].start.size
-    tables += [one for one in copies if one is not None]
-    joined = _Rows(
-        *(np.concatenate([getattr(one, field) for one in tables]) for field in ("start", "end", "device", "name", "launch"))
-    )
+    tables += [one for one in (_copies(export, names), _sets(export, names)) if one is not None]
+    rows = joined(tables)
+    tables.clear()
     steps, ranges = _steps(export)
-    phase, between, orphans = _attribute(export, joined.launch, processes, steps)
-    is_copy = np.zeros(joined.start.size, dtype=np.bool_)
+    phase, between, orphans = _attribute(export, rows, steps)
+    is_copy = np.zeros(rows.start.size, dtype=np.bool_)
     is_copy[kernels:] = True
     events = Events(
-        start=joined.start,
-        end=joined.end,
-        device=joined.device,
-        name=joined.name,
+        start=rows.start,
+        end=rows.end,
+        device=rows.device,
+        name=rows.name,
         is_copy=is_copy,
         phase=phase,
         between=between,
@@ -101,69 +97,54 @@ def _read(export: Export, label: str) -> Profile:
         recorder=Recorder.NSYS,
         tool=export.tool,
         steps=Counter(step.phase for step in steps),
-        notes=_notes(export, joined, processes, steps=len(steps), ranges=ranges, orphans=orphans),
+        notes=_notes(export, rows, steps=len(steps), ranges=ranges, orphans=orphans),
     )
 
 
-class Processes:
-    """Small numbers for globalPid, so that process and correlation id fit in one integer."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def keys(self, process: NDArray[np.int64], correlation: NDArray[np.int64]) -> NDArray[np.int64]:
-        """-1 where there is no correlation id."""
-        result = np.full(correlation.size, -1, dtype=np.int64)
-        for one in np.unique(process):
-            number = self._known.setdefault(int(one), len(self._known))
-            own = (process == one) & (correlation >= 0)
-            result[own] = (number << 32) | (correlation[own] & 0xFFFFFFFF)
-        return result
+def _key(export: Export, table: str, process: str) -> str:
+    """SQL for the key of a launch. What makes a reader slow is numbers that cross into Python, so two columns cross as one."""
+    if "correlationId" not in export.columns[table]:
+        return "-1"
+    pid = _PID.format(f'coalesce("{process}", 0)') if _has_processes(export) else "0"
+    return f"coalesce(({pid} << 32) | correlationId, -1)"
 
 
-def _chunks(export: Export, sql: str, columns: int) -> Iterator[NDArray[np.int64]]:
-    """Arrays of shape (rows, columns). NULLs were turned into numbers by the SQL."""
-    dtype = np.dtype([(f"c{index}", np.int64) for index in range(columns)])
-    with closing(export.connection.execute(sql)) as cursor:
-        while True:
-            chunk = np.fromiter(itertools.islice(cursor, CHUNK), dtype=dtype)
-            if not chunk.size:
-                return
-            yield chunk.view(np.int64).reshape(-1, columns)
+def _has_processes(export: Export) -> bool:
+    """Whether kernels say which process they are of; else launches are matched by correlation id alone."""
+    return "globalPid" in export.columns[KERNELS]
 
 
-def _load(export: Export, table: str, name_sql: str, processes: Processes) -> tuple[_Rows, NDArray[np.int64]]:
+def _load(export: Export, table: str, name_sql: str) -> tuple[Rows, NDArray[np.int32]]:
     """The rows, with `name` still 0, and the raw name column."""
-    correlation = export.column(table, "correlationId", "-1")
-    process = export.column(table, "globalPid", "0")
-    sql = f'SELECT start, "end", deviceId, {process}, {correlation}, {name_sql} FROM "{table}"'  # noqa: S608
-    parts: list[tuple[NDArray[np.int64], ...]] = []
-    for chunk in _chunks(export, sql, 6):
-        launch = processes.keys(chunk[:, 3], chunk[:, 4])
-        parts.append(
-            (chunk[:, 0].copy(), chunk[:, 1].copy(), chunk[:, 2].astype(np.int32), launch, chunk[:, 5].astype(np.int32))
-        )
-    if not parts:
-        empty = np.empty(0, dtype=np.int64)
-        parts = [(empty, empty, empty.astype(np.int32), empty, empty.astype(np.int32))]
-    start, end, device, launch, raw = (np.concatenate([part[index] for part in parts]) for index in range(5))
-    return _Rows(start=start, end=end, device=device, name=np.zeros(start.size, dtype=np.int32), launch=launch), raw
+    key = _key(export, table, "globalPid")
+    columns = f'start, "end", (deviceId << 32) | {name_sql}, {key}'
+    return load_rows(export, table, columns)
 
 
-def _kernels(export: Export, names: Names, processes: Processes) -> _Rows:
+def _named(rows: Rows, raw: NDArray[np.int32], number_of: Callable[[NDArray[np.int32]], Sequence[int]]) -> Rows:
+    """The rows with `name` set: `number_of` gives the numbers in Names for the distinct raw values."""
+    if not raw.size:
+        return dataclasses.replace(rows, name=raw)
+    # Ids of strings and kinds of copies are small: a table is quicker than a search for each row.
+    used = np.flatnonzero(np.bincount(raw)).astype(np.int32)
+    table = np.zeros(int(used[-1]) + 1, dtype=np.int32)
+    table[used] = number_of(used)
+    return dataclasses.replace(rows, name=table[raw])
+
+
+def _kernels(export: Export, names: Names) -> Rows:
     # demangledName has the template arguments that categories are read from; the oldest files have shortName alone.
     source = next((one for one in ("demangledName", "shortName") if one in export.columns[KERNELS]), None)
-    rows, raw = _load(export, KERNELS, f'coalesce("{source}", -1)' if source else "-1", processes)
-    used = np.unique(raw)
-    texts = _strings(export, used)
-    mapping = np.array([names.of(texts.get(int(one), "")) for one in used], dtype=np.int32)
-    return _Rows(rows.start, rows.end, rows.device, mapping[np.searchsorted(used, raw)], rows.launch)
+    rows, raw = _load(export, KERNELS, f'coalesce("{source}", 0)' if source else "0")
+
+    def number_of(used: NDArray[np.int32]) -> list[int]:
+        texts = _strings(export, used) if source else {}
+        return [names.of(texts.get(int(one), "")) for one in used]
+
+    return _named(rows, raw, number_of)
 
 
-def _strings(export: Export, ids: NDArray[np.int64]) -> dict[int, str]:
+def _strings(export: Export, ids: NDArray[np.int32]) -> dict[int, str]:
     if not export.has(STRINGS):
         return {}
     found: dict[int, str] = {}
@@ -174,22 +155,24 @@ def _strings(export: Export, ids: NDArray[np.int64]) -> dict[int, str]:
     return found
 
 
-def _copies(export: Export, names: Names, processes: Processes) -> _Rows | None:
-    if not export.has(COPIES):
+def _copies(export: Export, names: Names) -> Rows | None:
+    if not export.count(COPIES):
         return None
-    rows, raw = _load(export, COPIES, export.column(COPIES, "copyKind", "0"), processes)
-    used = np.unique(raw)
-    words = [f"Memcpy {_COPY_KINDS.get(int(one), f'kind {one}')}" for one in used]
-    mapping = np.array([names.exactly(word, word) for word in words], dtype=np.int32)
-    return _Rows(rows.start, rows.end, rows.device, mapping[np.searchsorted(used, raw)], rows.launch) if used.size else None
+    kind = 'coalesce("copyKind", 0)' if "copyKind" in export.columns[COPIES] else "0"
+    rows, raw = _load(export, COPIES, kind)
+
+    def number_of(used: NDArray[np.int32]) -> list[int]:
+        words = [f"Memcpy {_COPY_KINDS.get(int(one), f'kind {one}')}" for one in used]
+        return [names.exactly(word, word) for word in words]
+
+    return _named(rows, raw, number_of)
 
 
-def _sets(export: Export, names: Names, processes: Processes) -> _Rows | None:
-    if not export.has(SETS):
+def _sets(export: Export, names: Names) -> Rows | None:
+    if not export.count(SETS):
         return None
-    rows, _ = _load(export, SETS, "0", processes)
-    name = np.full(rows.start.size, names.exactly("Memset", "Memset"), dtype=np.int32)
-    return _Rows(rows.start, rows.end, rows.device, name, rows.launch) if rows.start.size else None
+    rows, raw = _load(export, SETS, "0")
+    return _named(rows, raw, lambda used: [names.exactly("Memset", "Memset") for _ in used])
 
 
 def _steps(export: Export) -> tuple[list[StepRange], int]:
@@ -220,54 +203,45 @@ def _steps(export: Export) -> tuple[list[StepRange], int]:
     return steps, ranges
 
 
-def _attribute(
-    export: Export, wanted: NDArray[np.int64], processes: Processes, steps: list[StepRange]
-) -> tuple[NDArray[np.int8], NDArray[np.bool_], int]:
+def _attribute(export: Export, rows: Rows, steps: list[StepRange]) -> tuple[NDArray[np.int8], NDArray[np.bool_], int]:
     """Phase and between of each event, and how many events have no launch in the file."""
-    phase, between = unattributed_phases(wanted.size)
-    if not export.has(LAUNCHES):
-        return phase, between, wanted.size
-    keys, starts, threads, table = _launches(export, processes, np.unique(wanted[wanted >= 0]))
-    if not keys.size:
-        return phase, between, wanted.size
-    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    found = (keys[at] == wanted) & (wanted >= 0)
-    thread_of = np.where(found, threads[at], -1)
-    for thread, line in timelines(steps).items():
-        number = table.get(thread)
+    count = rows.start.size
+    phase, between = unattributed_phases(rows.keys.size)
+    launches = _launches(export, np.unique(rows.keys[rows.keys >= 0])) if export.has(LAUNCHES) else None
+    if launches is None or not launches.keys.size:
+        return *unattributed_phases(count), count
+    at = np.minimum(np.searchsorted(launches.keys, rows.keys), launches.keys.size - 1)
+    found = (launches.keys[at] == rows.keys) & (rows.keys >= 0)
+    thread = np.where(found, launches.thread[at], -1)
+    for one, line in timelines(steps).items():
+        number = launches.threads.get(one)
         if number is not None:
-            own = np.flatnonzero(thread_of == number)
-            phase[own], between[own] = line.at(starts[at[own]])
-    return phase, between, int((~found).sum())
+            own = np.flatnonzero(thread == number)
+            phase[own], between[own] = line.at(launches.start[at[own]])
+    return np.repeat(phase, rows.lengths), np.repeat(between, rows.lengths), int(rows.lengths[~found].sum())
 
 
-def _launches(
-    export: Export, processes: Processes, wanted: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], dict[int, int]]:
-    """Sorted keys of the API calls that launched something, their start, and their thread as a number of the last result."""
-    table: dict[int, int] = {}
-    parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]] = []
-    sql = f"SELECT start, coalesce(globalTid, -1), coalesce(correlationId, -1) FROM {LAUNCHES}"  # noqa: S608
-    for chunk in _chunks(export, sql, 3):
-        process = (
-            chunk[:, 1] & ~_THREAD_BITS if "globalPid" in export.columns[KERNELS] else np.zeros(len(chunk), dtype=np.int64)
-        )
-        keys = processes.keys(process, chunk[:, 2])
+def _launches(export: Export, wanted: NDArray[np.int64]) -> _Launches:
+    """The calls whose key is among `wanted` (sorted)."""
+    threads: dict[int, int] = {}
+    none = np.empty(0, dtype=np.int64)
+    parts: list[tuple[NDArray[Any], ...]] = [(none, none, none.astype(np.int32))]
+    key = _key(export, LAUNCHES, "globalTid")
+    sql = f"SELECT start, coalesce(globalTid, -1), {key} FROM {LAUNCHES}"  # noqa: S608 - our own names
+    for chunk in chunks(export.connection, sql, 3) if wanted.size else ():
         # Most calls launch nothing (queries, events): they are dropped here, so that memory follows the launches.
-        at = np.minimum(np.searchsorted(wanted, keys), max(wanted.size - 1, 0))
-        kept = np.flatnonzero(wanted[at] == keys) if wanted.size else np.empty(0, dtype=np.int64)
+        keys = chunk[:, 2]
+        kept = np.flatnonzero(wanted[np.minimum(np.searchsorted(wanted, keys), wanted.size - 1)] == keys)
         own, inverse = np.unique(chunk[kept, 1], return_inverse=True)
-        numbers = np.array([table.setdefault(int(one), len(table)) for one in own], dtype=np.int32)
+        numbers = np.array([threads.setdefault(int(one), len(threads)) for one in own], dtype=np.int32)
         parts.append((keys[kept], chunk[kept, 0], numbers[inverse]))
-    if not parts:
-        empty = np.empty(0, dtype=np.int64)
-        return empty, empty, empty.astype(np.int32), table
-    keys, starts, threads = (np.concatenate([part[index] for part in parts]) for index in range(3))
+    keys, start, thread = (np.concatenate([part[index] for part in parts]) for index in range(3))
+    # Stable: of the calls that share a key (a runtime call and the driver call in it), the first in the file counts.
     order = np.argsort(keys, kind="stable")
-    return keys[order], starts[order], threads[order], table
+    return _Launches(keys[order], start[order], thread[order], threads)
 
 
-def _notes(export: Export, rows: _Rows, processes: Processes, *, steps: int, ranges: int, orphans: int) -> list[str]:
+def _notes(export: Export, rows: Rows, *, steps: int, ranges: int, orphans: int) -> list[str]:
     notes = [f"nsys reported: {one}" for one in export.diagnostics]
     if not ranges:
         notes.append("no NVTX ranges were recorded, so no kernel has a phase")
@@ -281,8 +255,9 @@ def _notes(export: Export, rows: _Rows, processes: Processes, *, steps: int, ran
         )
     elif export.graph_mode == "graph":
         notes.append("recorded with --cuda-graph-trace=graph, but no graph was launched, so nothing is hidden")
-    if "globalPid" not in export.columns[KERNELS]:
+    processes = np.unique(rows.keys[rows.keys >= 0] >> 32)
+    if not _has_processes(export):
         notes.append("this schema has no process ids for kernels: launches were matched as if there were one process")
-    if len(processes) > 1:
-        notes.append(f"kernels or launches of {len(processes)} processes")
+    elif processes.size > 1:
+        notes.append(f"kernels of {processes.size} processes")
     return notes

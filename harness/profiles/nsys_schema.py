@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.errors import ProfileError
 
-__all__ = ["COPIES", "KERNELS", "Export", "open_export"]
+__all__ = ["COPIES", "KERNELS", "LAUNCHES", "RANGES", "SETS", "STRINGS", "Export", "connect", "damaged", "open_export"]
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -31,7 +31,6 @@ _NEEDED = {
     STRINGS: ("id", "value"),
 }
 _MAGIC = b"SQLite format 3\x00"
-_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +48,6 @@ class Export:
     def has(self, table: str) -> bool:
         return table in self.columns
 
-    def column(self, table: str, name: str, absent: str) -> str:
-        """SQL for a column that may be missing or NULL: both become `absent`."""
-        return f'coalesce("{name}", {absent})' if name in self.columns[table] else absent
-
     def count(self, table: str) -> int:
         """Rows of a table; 0 for one that is not there."""
         if not self.has(table):
@@ -67,11 +62,10 @@ def open_export(path: Path) -> Export:
     """
     _check_size(path)
     try:
-        connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        connection = connect(path)
     except sqlite3.Error as error:
         raise ProfileError(f"cannot open {path}: {error}") from error
     try:
-        connection.execute(f"PRAGMA mmap_size = {64 * _MIB}")
         export = _inspect(path, connection)
         _refuse_graph_mode(export)
         _refuse_empty(export)
@@ -82,6 +76,11 @@ def open_export(path: Path) -> Export:
         connection.close()
         raise
     return export
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Read-only, and with no lock: nobody writes to an export while it is read."""
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
 
 
 def damaged(path: Path, error: sqlite3.Error) -> ProfileError:

@@ -26,8 +26,8 @@ def workload_command(
     workload = read_workload(context.paths, name)
     if workload.engine is not Engine.VLLM or workload.script is Script.SERVE:
         raise UsageError(
-            f"workload {name} runs {workload.engine}'s {workload.script}: of workloads, vLLM's latency and throughput scripts can "
-            "be profiled; give any other command after a second --"
+            f"workload {name} runs {workload.engine}'s {workload.script}: of workloads, vLLM's latency and throughput scripts "
+            "can be profiled; give any other command after a second --"
         )
     found = read_pins(context.paths.pins_file).find(workload.engine, pin)
     arm = arm_for(context.paths, found, patched, device, context.progress)
