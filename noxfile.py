@@ -133,6 +133,12 @@ def arms(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def upstream_tests(session: nox.Session) -> None:
+    """Run the engine's own tests on base and patched tree: nox -s upstream_tests -- vllm/NAME."""
+    harness(session, "upstream_tests")
+
+
+@nox.session(default=False)
 def pr(session: nox.Session) -> None:
     """Write the pull request's page of a series, or say all that is missing: nox -s pr -- vllm/NAME."""
     harness(session, "pr")

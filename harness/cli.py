@@ -30,6 +30,7 @@ COMMANDS = (
     "check",
     "drift",
     "port",
+    "upstream_tests",
     "pr",
     "arms",
     "profile",

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from harness.errors import SeriesError
 
-__all__ = ["AddedLine", "FileChange", "Hunk", "PatchText", "parse_patch", "read_patch"]
+__all__ = ["AddedLine", "FileChange", "Hunk", "PatchText", "blobs", "parse_patch", "read_patch"]
 
 HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+
+INDEX = re.compile(r"^index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: \d+)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +154,19 @@ def _hunk(change: FileChange, match: re.Match[str], lines: list[str], index: int
             change.open_end = change.open_end or mark in {"+", " "}
             index += 1
     return index
+
+
+def blobs(path: Path) -> tuple[tuple[str, str | None, str | None], ...]:
+    """Of each file that a patch changes: its path, and git's hash of its content before and after (None: there is no file).
+
+    Raises SeriesError as read_patch, and when an index line is missing.
+    """
+    changes = read_patch(path).changes
+    _, _, text = path.read_text(encoding="utf-8", errors="surrogateescape").partition("\ndiff --git ")
+    found = [match.groups() for match in INDEX.finditer(text)]
+    if len(found) != len(changes):
+        raise SeriesError(f"{path.name} has {len(found)} index lines for {len(changes)} files: export it again")
+    return tuple(
+        (change.path, old if set(old) != {"0"} else None, new if set(new) != {"0"} else None)
+        for change, (old, new) in zip(changes, found, strict=True)
+    )

@@ -36,6 +36,8 @@ class TestOutcome(StrEnum):
     UNAVAILABLE = "needs network or model"
     # The file is not in this tree, or the test is not in the file.
     ABSENT = "absent"
+    # The file's time was over, or it crashed too often.
+    NOT_RUN = "not run"
 
 
 class ChangeKind(StrEnum):
