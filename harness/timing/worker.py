@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TextIO
 
 
 def _package(name: str, folder: Path) -> None:
@@ -26,10 +27,15 @@ def _package(name: str, folder: Path) -> None:
     spec.loader.exec_module(module)
 
 
+def open_pipes(words: list[str]) -> tuple[dict[str, str], TextIO, TextIO]:
+    """The arguments, and the pipes for requests and replies."""
+    requests = os.fdopen(int(words[0]), encoding="utf-8")
+    replies = os.fdopen(int(words[1]), "w", encoding="utf-8")
+    return json.loads(words[2]), requests, replies
+
+
 def main() -> None:
-    arguments = json.loads(sys.argv[3])
-    requests = os.fdopen(int(sys.argv[1]), encoding="utf-8")
-    replies = os.fdopen(int(sys.argv[2]), "w", encoding="utf-8")
+    arguments, requests, replies = open_pipes(sys.argv[1:])
     _package("upkernel_timing", Path(__file__).resolve().parent)
     if "kernels" in arguments:
         _package("upkernel", Path(arguments["kernels"]))
