@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from harness.bench.devices import device_fingerprint
-from harness.bench.locked import one_experiment
+from harness.bench.locked import MACHINE_LOCK, one_experiment
 from harness.bench.peer_evidence import CellSample, PeerEvidence, Variant, write_peer_evidence
 from harness.bench.peer_report import render_peers
 from harness.context import Context
@@ -30,7 +30,7 @@ from harness.timing.workfile import Workfile
 from harness.vocabulary import Device, ExitCode, Outcome
 from harness.workloads.kernel_reader import REPLAYS, RUN_TIMEOUT_S, START_TIMEOUT_S, read_workfile
 
-__all__ = ["PeerRequest", "bench_peers", "list_peer_files", "peer_file"]
+__all__ = ["PeerRequest", "bench_peers", "list_peer_files", "peer_file", "worker_environment"]
 
 GENERATIONS = 3
 # Counted rounds of a generation: one forwards, one backwards, so that drift meets every kernel alike.
@@ -96,7 +96,7 @@ def bench_peers(context: Context, request: PeerRequest) -> ExitCode:
     moment = datetime.datetime.now(datetime.UTC)
     folder = context.paths.experiments / f"{moment:%Y%m%d-%H%M%S}-kernels-{request.kernel}-peers"
     make_folder(folder)
-    with one_experiment():
+    with one_experiment(MACHINE_LOCK):
         session = _Peers(context, request, file, work, points, variants, folder)
         samples = tuple(session.generations())
     evidence = PeerEvidence(
@@ -171,7 +171,7 @@ class _Peers:
         for name in (one for one in self.variants if one not in self.missing):
             workers[name] = KernelWorker(
                 lambda *arguments: (self.request.python, *arguments),
-                environment=_environment(self.folder / "triton-cache", self.context.paths.root),
+                environment=worker_environment(self.folder / "triton-cache", self.context.paths.root),
                 directory=directory,
                 file=self.file,
                 device=self.request.device.value,
@@ -237,7 +237,7 @@ def _sample(variant: str, generation: int, turn: int, one: PointResult, problem:
     )
 
 
-def _environment(cache: Path, root: Path) -> dict[str, str]:
+def worker_environment(cache: Path, root: Path) -> dict[str, str]:
     """The user's, less the checkout on the import path: its folder `kernels` would hide PyPI's package of that name.
 
     Triton's cache is the run's own, so that nothing compiled by another version is used; generations share it.
