@@ -12,7 +12,7 @@ __all__ = ["categorise"]
 _RULES: tuple[tuple[Category, str], ...] = (
     (Category.COMM, r"nccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device|multimem|deep_?ep"),
     # Before attention: "reshape_and_cache_flash" writes the cache for it.
-    (Category.KV_CACHE, r"reshape_and_cache|concat_and_cache|store_(?:kv_?)?cache|set_kv|append_paged|copy_blocks|kv_?cache"),
+    (Category.KV_CACHE, r"reshape_and_cache|concat_and_cache|store_(?:kv_?)?cache|set_kv|append_paged|write_kv|copy_blocks"),
     # Before gemm: grouped GEMMs of experts are named for both.
     (Category.MOE, r"moe|expert|topk_gating|grouped_topk|topksoftmax|topk_softmax|permute_tokens"),
     (

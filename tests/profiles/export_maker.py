@@ -19,7 +19,7 @@ RANGE_COLUMNS = ("start", "end", "eventType", "rangeId", "text", "globalTid", "e
 
 
 def process(number: int) -> int:
-    """globalPid of the n-th process."""
+    """The n-th process as a globalPid."""
     return number << 24
 
 
@@ -142,7 +142,7 @@ _NAMES = tuple(f"void engine::kernel_{index}<(int){index}, float>(const float *,
 
 
 def make_large(path: Path, kernels: int) -> int:
-    """An export of decode steps with `kernels` kernels (about 105 bytes each in the file) and other API calls between the launches.
+    """An export of decode steps with `kernels` kernels (about 90 bytes each in the file) and other calls between.
 
     Kernels run one after the other, 2000 ns each, with 500 ns of overlap into the next in each eighth. Returns the busy time.
     """
