@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
 
+from harness.drift.moves import follow
 from tests.series.conftest import numbered
 from tests.upstream_fakes import SPDX
 
@@ -190,3 +192,38 @@ def test_a_series_it_stands_on_counts_and_is_named(series, tmp_path):
     assert row["state"] == "conflict"
     assert [patch["state"] for patch in row["patches"]] == ["conflict", "clean"]
     assert "  vllm/faster-core 0001-kernel-faster-core.patch: conflict" in text
+
+
+def test_a_moved_file_is_followed_further_than_git_would(series, tmp_path):
+    # 44 of 80 lines are others: less than the half that git's own merges want
+    other = {f"_{number}": f"text {number}" for number in range(37, 81)}
+    series.release({"engine/core.py": None, "kernels/ops/core.py": numbered(80, **other)})
+    row, _ = head_row(series, tmp_path)
+    (patch,) = row["patches"]
+    (move,) = patch["moves"]
+    assert move["new"] == "kernels/ops/core.py"
+    assert 40 <= move["similarity"] < 50
+    assert patch["followed"] == "clean"
+
+
+def test_what_has_landed_is_known_without_the_old_files_too(series, tmp_path):
+    (patch,) = series.series().glob("*.patch")
+    text = patch.read_text()
+    old = re.search(r"^index ([0-9a-f]{40})", text, re.MULTILINE)[1]
+    patch.write_text(text.replace(old, "1" * 40))
+    series.release({"engine/core.py": numbered(80, _30="thirty", _60="sixty"), **TEST})
+    row, _ = head_row(series, tmp_path)
+    assert row["state"] == "landed"
+
+
+def test_only_the_names_of_the_moved_file_are_replaced():
+    patch = (
+        b"diff --git a/x/a.py b/x/a.py\n--- a/x/a.py\n+++ b/x/a.py\n@@ -1,2 +1,2 @@\n--- a/x/a.py\n+++ b/x/a.py\n x/a.py\n"
+        b"diff --git a/x/a.pyi b/x/a.pyi\n--- a/x/a.pyi\n+++ b/x/a.pyi\n@@ -1 +1 @@\n-1\n+2\n"
+    )
+    followed = follow(patch, {"x/a.py": "y/b.py"})
+    assert followed == patch.replace(
+        b"diff --git a/x/a.py b/x/a.py\n--- a/x/a.py\n+++ b/x/a.py\n",
+        b"diff --git a/y/b.py b/y/b.py\n--- a/y/b.py\n+++ b/y/b.py\n",
+        1,
+    )
