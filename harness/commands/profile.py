@@ -6,9 +6,10 @@
     nox -s profile -- --from FILE                                     an export, a report, or a trace of PyTorch's profiler
     nox -s profile -- --ncu KERNEL -- python ...                      Nsight Compute on one kernel of that run
 
-What follows the second `--` is the command. The scripts of vLLM and SGLang get their profiling options, which keep start-up
-out of the recording. The table counts kernels replayed from CUDA graphs like any other; phases come from the engine's step
-ranges. It is kept, with two reports and a chart, in the folder of --out. --from needs no GPU, and for exports and traces no
+What follows the second `--` is the command; it runs in the result's folder, so give absolute paths. The
+scripts of vLLM and SGLang get their profiling options, which keep start-up out of the recording. The table counts kernels
+replayed from CUDA graphs like any other; phases come from the engine's step ranges. It is kept, with a report and a chart, in
+the folder of --out. --from needs no GPU, and for exports and traces no
 nsys. Two tables are compared with `nox -s diff`.
 """
 

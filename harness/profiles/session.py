@@ -104,7 +104,16 @@ def _target(args: argparse.Namespace, context: Context) -> _Target:
     if engine is None and not args.whole:
         context.progress.say("this is no script of vLLM or SGLang: it has to call cudaProfilerStart itself (or give --whole)")
     label = args.label or (engine.value if engine else Path(command[0]).name)
-    return _Target(profiled(engine, command, whole=args.whole), dict(os.environ), label)
+    return _Target(profiled(engine, command, whole=args.whole), _environment(context.paths.root), label)
+
+
+def _environment(root: Path) -> dict[str, str]:
+    """The user's, without this checkout on Python's path: engines would import our folder kernels/ for PyPI's package."""
+    kept = dict(os.environ)
+    places = [one for one in kept.pop("PYTHONPATH", "").split(os.pathsep) if one and Path(one).resolve() != root]
+    if places:
+        kept["PYTHONPATH"] = os.pathsep.join(places)
+    return kept
 
 
 def _workload(args: argparse.Namespace, context: Context) -> _Target:

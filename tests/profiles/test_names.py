@@ -8,7 +8,7 @@ from harness.profiles.names import normalise
 
 ATEN_COPY = (
     "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)"
-    "::[lambda() (instance 3)]::operator ()() const::[lambda() (instance 7)]::operator ()() const::[lambda(float) (instance 1)], "
+    "::[lambda() (instance 3)]::operator ()() const::[lambda() (instance 7)]::operator ()() const::[lambda() (instance 1)], "
     "std::array<char *, (unsigned long)2>>(int)"
 )
 ATEN_MUL = (
@@ -39,7 +39,7 @@ ATEN_MUL = (
         (ATEN_COPY, "at::native::unrolled_elementwise_kernel<direct_copy_kernel_cuda>"),
         (ATEN_MUL, "at::native::vectorized_elementwise_kernel<MulFunctor>"),
         (
-            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::Main<(int)2>>>>(T1::Params)",
+            "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::M<(int)2>>>>(T1::Params)",
             "cutlass::device_kernel<FlashAttnFwdSm90>",
         ),
         ("bool ns::operator<(int, int)", "ns::operator<"),

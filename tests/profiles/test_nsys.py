@@ -185,6 +185,27 @@ class TestCommands:
         assert {one.name for one in out.iterdir()} >= {"profile.json", "report.md", "recording.log", "recording.sqlite"}
         assert "measured" in (out / "recording.log").read_text()
 
+    def test_the_command_does_not_see_this_checkout_on_its_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from harness.paths import Paths
+
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Paths.of().root), "/elsewhere"]))
+        nsys = _nsys(tmp_path, profile='"$@" && echo x > "$report.nsys-rep"')
+        out = tmp_path / "result"
+        words = (
+            "profile",
+            "--nsys",
+            str(nsys),
+            "--out",
+            str(out),
+            "--no-charts",
+            "--",
+            "sh",
+            "-c",
+            'echo "path $PYTHONPATH"; pwd',
+        )
+        assert self._run(*words) == 0
+        assert (out / "recording.log").read_text().splitlines() == ["path /elsewhere", str(out)]
+
     def test_from_a_file_and_their_difference(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for name in ("a", "b"):
             assert (
