@@ -74,7 +74,8 @@ def arms_of_folders(
         (series.id, patched, lock.tips[series.id, pin.version, source]),
     ):
         root = folder.resolve()
-        search = str(root / IMPORT_ROOTS[series.engine])
+        # what the user has on the path (metadata of an engine that is not installed, say) comes after the tree
+        search = os.pathsep.join([str(root / IMPORT_ROOTS[series.engine]), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "UPKERNEL_"))}
         environment |= {"PYTHONPATH": search, "PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
         made.append(TestArm(name, root, python, environment, tip, source))

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import RunError
@@ -74,7 +74,7 @@ def run_session(session: Session, base: TestArm, patched: TestArm, progress: Pro
         start = time.monotonic()
         for file in files:
             with progress.step(f"{slot}: {file}"):
-                ended |= run_file(how, file, session.limits)
+                ended |= _without_places(run_file(how, file, session.limits), (folder, arm.root, arm.python.parent.parent))
         results.append((ended, summary(arm.tip, ended, time.monotonic() - start)))
     (before, base_result), (after, patched_result) = results
     return TestReport(
@@ -95,6 +95,17 @@ def run_session(session: Session, base: TestArm, patched: TestArm, progress: Pro
         patched=patched_result,
         changes=changes(before, after, _added(session)),
     )
+
+
+def _without_places(ended: Mapping[str, Ended], places: Sequence[Path]) -> dict[str, Ended]:
+    """Details that do not say where on this machine things lie: they are stored and shown to others."""
+    cleaned = {}
+    for test, one in ended.items():
+        detail = one.detail
+        for place in places:
+            detail = detail.replace(str(place), "(path)")
+        cleaned[test] = replace(one, detail=detail)
+    return cleaned
 
 
 def _added(session: Session) -> frozenset[str]:

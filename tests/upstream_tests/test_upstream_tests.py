@@ -25,6 +25,10 @@ OTHER = """
     def test_passes():
         assert VALUE
 
+    @pytest.mark.skip(reason=f"no file beside {__file__}")
+    def test_is_skipped_with_a_place():
+        pass
+
     def test_breaks_with_the_series():
         assert VALUE == 1
 
@@ -144,17 +148,19 @@ def test_every_end_of_a_test_is_told_apart_and_nothing_ends_the_session(engine, 
     assert new["test_crashes_the_interpreter"].detail == "the interpreter ended with SIGSEGV"
     assert new["test_hangs"].detail == "longer than 4 s"
     assert new["test_leaves_by_itself"].detail == "the interpreter ended with exit code 7"
+    assert new["test_breaks_with_the_series"].detail == "assert 2 == 1"
     # the series' own test fails without it, and passes with it
     assert set(of(result, ChangeKind.FIXED)) == {"test_is_mended", "test_new"}
     assert set(of(result, ChangeKind.NEWLY_SKIPPED)) == {"test_is_newly_skipped"}
     assert set(of(result, ChangeKind.STILL_FAILING)) == {"test_fails_on_both", "(collection)"}
     assert result.missing_files == ("tests/test_gone.py",)
-    assert result.base.counts == {"passed": 10, "failed": 3, "skipped": 1, "error": 1, "needs network or model": 3}
-    expected = {"passed": 7, "failed": 2, "skipped": 2, "error": 1, "crashed": 2, "timed-out": 1, "needs network or model": 3}
+    assert result.base.counts == {"passed": 10, "failed": 3, "skipped": 2, "error": 1, "needs network or model": 3}
+    expected = {"passed": 7, "failed": 2, "skipped": 3, "error": 1, "crashed": 2, "timed-out": 1, "needs network or model": 3}
     assert result.patched.counts == expected
     assert sum(result.base.counts.values()) == sum(result.patched.counts.values())
     assert result.patched.skips["needs CUDA"] == 1
     assert result.patched.skips["not with two"] == 1
+    assert result.patched.skips["no file beside (path)/tests/test_other.py"] == 1
     assert any("no network in upstream tests" in reason for reason in result.patched.skips)
     assert any("is not a local folder" in reason for reason in result.patched.skips)
     tips = person.paths.lock_file.read_text()

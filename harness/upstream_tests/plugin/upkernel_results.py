@@ -136,10 +136,12 @@ def _outcome(reports: list[pytest.TestReport]) -> tuple[str, str]:
 
 
 def _failure(text: str, outcome: str) -> tuple[str, str]:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # "E   ..." is what was wrong; the last such line names the exception that came out.
-    said = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")] or lines
-    detail = (said[-1] if said else "")[:LINE]
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    # pytest marks with "E" what was wrong. Of an exception that came of another, the last block is the one that came out, and
+    # its first line names it.
+    marked = [number for number, line in enumerate(lines) if line.startswith("E ")]
+    first = next((number for number in reversed(marked) if number - 1 not in marked), len(lines) - 1)
+    detail = lines[first].removeprefix("E").strip()[:LINE] if lines else ""
     named = next((one for one in ABSENT if one in text), None)
     return ("needs network or model", detail or str(named)) if named else (outcome, detail)
 
