@@ -63,6 +63,8 @@ class PointResult:
     sets: int = 0
     # Kernels of one replay, by state: name -> how often.
     kernels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    # The same by CUPTI, where it is there, with the time in which any of them ran, in µs a call.
+    cupti: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # Guards by the name in harness.vocabulary.Guard: what made them fire, or why they could not be read.
     fired: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -222,6 +224,7 @@ def _result(answer: Mapping[str, Any]) -> PointResult:
         moved=found["bytes"],
         sets=found["sets"],
         kernels=found.get("kernels", {}),
+        cupti=found.get("cupti", {}),
         fired={guard: tuple(details) for guard, details in found["fired"].items()},
         absent=found["absent"],
     )

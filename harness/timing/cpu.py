@@ -44,6 +44,10 @@ class CpuDevice(TorchTensors):
         program.outputs[:] = outputs[-len(program.outputs) :]
         return Span((end - start) * 1e6, 0.0)
 
+    @staticmethod
+    def spans(program: Program) -> None:
+        """CUPTI is about GPUs."""
+
     def synchronize(self) -> None:
         """A CPU call has ended when it returns."""
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from .cupti import KernelSpan, kernel_spans
 from .device import Call, Program, Span
 from .graph_nodes import kernel_names
 from .tensors import TorchTensors
@@ -97,6 +98,16 @@ class CudaDevice(TorchTensors):
         torch.cuda.synchronize()
         outside = time.perf_counter() - ended
         return Span(start.elapsed_time(end) * 1e3, outside * 1e6)
+
+    def spans(self, program: Program) -> tuple[KernelSpan, ...] | None:
+        import torch  # noqa: PLC0415
+
+        def run() -> None:
+            with torch.cuda.stream(self._stream):
+                program.graph.replay()
+            torch.cuda.synchronize()
+
+        return kernel_spans(run)
 
     @staticmethod
     def synchronize() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .cupti import KernelSpan
+
 __all__ = ["Device", "Difference", "Program", "Span", "open_device"]
 
 Call = Callable[[], Any]
@@ -59,6 +61,10 @@ class Device(Protocol):
 
     def replay(self, program: Program) -> Span:
         """Run it once, alone on the device, and wait until the device is idle."""
+        ...
+
+    def spans(self, program: Program) -> tuple[KernelSpan, ...] | None:
+        """What one more replay executed, as CUPTI records it; None where CUPTI is not there."""
         ...
 
     def synchronize(self) -> None: ...

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .compiling import CompileWatch
+from .cupti import busy_us
 from .device import Device, Program, Span
 from .floors import below_floor
 from .workfile import Workfile
@@ -28,6 +29,9 @@ HOST_CALLS = 30
 # Work after the end of the span that is more than waiting for an idle device takes (5 to 20 µs), as time and as a share.
 OUTSIDE_US = 60.0
 OUTSIDE_SHARE = 0.2
+# By how much the kernels of a replay may exceed the span: replays differ by a few percent, CUPTI rounds up to 1 µs each.
+BUSY_LIMIT = 1.15
+BUSY_US = 5.0
 # Elements by which the values of an input move in the check with other values.
 SHIFT = 7
 
@@ -140,6 +144,7 @@ def measure(device: Device, work: Workfile, ready: Prepared, settings: Settings)
             result.setdefault("kernels", {})[state] = _counted(program.kernels)
             if not program.kernels and work.variants.get(ready.variant or "", {}).get("kernels", True):
                 findings.fire("results", f"{state}: the recorded calls launch no kernel")
+        _cross_check(device, program, result, state, findings)
         why = below_floor(device, result["times"][state]["us"], ready.moved, ready.flops, cold=state == "cold")
         if why:
             findings.fire("floor", f"{state}: {why}")
@@ -156,6 +161,22 @@ def measure(device: Device, work: Workfile, ready: Prepared, settings: Settings)
         findings.fire("results", f"the L2 set aside for persisting data changed by {changed} bytes, so a cold time is not one")
     result |= {"fired": findings.fired, "absent": findings.absent, "seconds": time.perf_counter() - began}
     return result
+
+
+def _cross_check(device: Device, program: Program, result: dict[str, Any], state: str, findings: Findings) -> None:
+    """The kernels that CUPTI saw in one more replay must fit into the time that was measured for one."""
+    spans = device.spans(program)
+    if spans is None:
+        return
+    calls = len(program.calls)
+    busy = busy_us(spans) / calls
+    timed = result["times"][state]["us"]
+    result.setdefault("cupti", {})[state] = {"us": busy, "kernels": _counted([one.name for one in spans])}
+    if busy > timed * BUSY_LIMIT + BUSY_US / calls:
+        findings.fire(
+            "span",
+            f"{state}: kernels ran for {busy:.2f} µs a call by CUPTI, the timed span is {timed:.2f} µs: not all is in it",
+        )
 
 
 def _badness(error: float) -> float:

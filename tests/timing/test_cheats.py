@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harness.timing import point as point_module
+from harness.timing.cupti import KernelSpan
 from harness.timing.point import Settings, measure, prepare
 from harness.timing.workfile import Workfile
 from tests.timing.fake_gpu import FakeGpu
@@ -271,6 +272,17 @@ def test_compiling_in_the_window_is_seen(tmp_path, monkeypatch):
 
     fired = Compiles(FakeGpu()).measured()["fired"]["compilation"]
     assert "kernel-" in fired[0]
+
+
+def test_kernels_that_cupti_sees_must_fit_into_the_span():
+    gpu = FakeGpu()
+    gpu.recorded = tuple(KernelSpan("softmax", index * 6000, index * 6000 + 5000) for index in range(4))
+    result = Kernel(gpu).measured(Settings(states=("cold",), replays=5, warm_ms=0.0))
+    assert result["fired"] == {}
+    assert result["cupti"]["cold"] == {"us": pytest.approx(5.0), "kernels": {"softmax": 4}}
+    gpu.recorded += (KernelSpan("on another stream", 40_000, 60_000),)
+    fired = Kernel(gpu).measured(Settings(states=("cold",), replays=5, warm_ms=0.0))["fired"]
+    assert "not all is in it" in fired["span"][0]
 
 
 def test_host_time_is_measured_apart_from_the_gpu():
