@@ -21,16 +21,17 @@ from numpy.typing import NDArray
 
 from harness.profiles.events import Events, Names, profile_from, unattributed_phases
 from harness.profiles.model import Profile, Recorder
-from harness.profiles.nsys_rows import Rows, chunks, joined, load_rows
+from harness.profiles.nsys_rows import Rows, joined, load_columns, load_rows
 from harness.profiles.nsys_schema import COPIES, KERNELS, LAUNCHES, RANGES, SETS, STRINGS, Export, damaged, open_export
 from harness.profiles.phases import StepRange, phase_of, timelines
-from harness.vocabulary import Phase
 
 __all__ = ["read_export"]
 
 # globalTid is machine << 48 | pid << 24 | tid, and globalPid the same without the tid: both give the pid.
 _PID = "(({0} >> 24) & 0xFFFFFF)"
 _PUSH_POP, _START_END = 59, 60
+# Words in names of API calls that put no work on a stream.
+_IDLE_CALLS = ("Event", "Get", "Query", "Synchronize", "IsCapturing", "Malloc", "Free", "Create", "Destroy", "Instantiate")
 # ENUM_CUDA_MEMCPY_OPER of the export.
 _COPY_KINDS = {
     0: "unknown",
@@ -187,16 +188,11 @@ def _steps(export: Export) -> tuple[list[StepRange], int]:
         f'SELECT n.start, n."end", n.globalTid, {value} FROM {RANGES} n {join} '  # noqa: S608
         f"WHERE n.eventType IN ({_PUSH_POP}, {_START_END})"
     )
-    known: dict[str, Phase | None] = {}
     steps: list[StepRange] = []
     ranges = 0
     for start, end, thread, words in export.connection.execute(sql):
         ranges += 1
-        if words is None or thread is None:
-            continue
-        if words not in known:
-            known[words] = phase_of(words)
-        phase = known[words]
+        phase = None if words is None or thread is None else phase_of(words)
         if phase is not None:
             last = np.iinfo(np.int64).max if end is None else int(end)
             steps.append(StepRange(thread=int(thread), start=int(start), end=last, phase=phase))
@@ -221,15 +217,22 @@ def _attribute(export: Export, rows: Rows, steps: list[StepRange]) -> tuple[NDAr
     return np.repeat(phase, rows.lengths), np.repeat(between, rows.lengths), int(rows.lengths[~found].sum())
 
 
+def _launching(export: Export) -> str:
+    """SQL that leaves out calls which never launch anything: they are the most, and each costs as much to read as a launch."""
+    if "nameId" not in export.columns[LAUNCHES] or not export.has(STRINGS):
+        return "TRUE"
+    idle = " OR ".join(f"value GLOB '*{word}*'" for word in _IDLE_CALLS)
+    return f"nameId NOT IN (SELECT id FROM {STRINGS} WHERE (value GLOB 'cu[A-Z]*' OR value GLOB 'cuda*') AND ({idle}))"  # noqa: S608
+
+
 def _launches(export: Export, wanted: NDArray[np.int64]) -> _Launches:
     """The calls whose key is among `wanted` (sorted)."""
     threads: dict[int, int] = {}
     none = np.empty(0, dtype=np.int64)
     parts: list[tuple[NDArray[Any], ...]] = [(none, none, none.astype(np.int32))]
     key = _key(export, LAUNCHES, "globalTid")
-    sql = f"SELECT start, coalesce(globalTid, -1), {key} FROM {LAUNCHES}"  # noqa: S608 - our own names
-    for chunk in chunks(export.connection, sql, 3) if wanted.size else ():
-        # Most calls launch nothing (queries, events): they are dropped here, so that memory follows the launches.
+    columns = f"start, coalesce(globalTid, -1), {key}"
+    for chunk in load_columns(export, LAUNCHES, columns, 3, _launching(export)) if wanted.size else ():
         keys = chunk[:, 2]
         kept = np.flatnonzero(wanted[np.minimum(np.searchsorted(wanted, keys), wanted.size - 1)] == keys)
         own, inverse = np.unique(chunk[kept, 1], return_inverse=True)

@@ -10,11 +10,12 @@ import dataclasses
 import itertools
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from harness.errors import ProfileError
 from harness.profiles.nsys_schema import Export, connect
 
-__all__ = ["PARALLEL_ROWS", "Rows", "chunks", "joined", "load_rows"]
+__all__ = ["PARALLEL_ROWS", "Rows", "joined", "load_columns", "load_rows"]
 
 # Rows fetched at once: 4 columns of 8 bytes are 8 MB, whatever the size of the file.
 CHUNK = 256 * 1024
@@ -33,7 +34,7 @@ CHUNK = 256 * 1024
 PARALLEL_ROWS = 1_500_000
 MOST_PROCESSES = 8
 _LOW = 0xFFFFFFFF
-_Arrays = tuple[NDArray[Any], ...]
+Arrays = tuple[NDArray[Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,31 +76,51 @@ def load_rows(export: Export, table: str, columns: str) -> tuple[Rows, NDArray[n
 
     Raises ProfileError when a reading process dies, and sqlite3.DatabaseError for a damaged page.
     """
-    sql = f'SELECT {columns} FROM "{table}"'  # noqa: S608 - our own names
+    parts = over_ranges(export, table, columns, "TRUE", _part)
+    start, end, device, raw, keys, lengths = (np.concatenate([part[index] for part in parts]) for index in range(6))
+    return Rows(start, end, device, np.zeros(0, dtype=np.int32), keys, lengths), raw
+
+
+def load_columns(export: Export, table: str, columns: str, count: int, condition: str) -> Iterator[NDArray[np.int64]]:
+    """`count` columns of the rows that meet a condition, as arrays of shape (rows, count). Raises as load_rows."""
+    for (part,) in over_ranges(export, table, columns, condition, partial(_columns, count=count)):
+        yield part
+
+
+def over_ranges(
+    export: Export, table: str, columns: str, condition: str, part: Callable[[sqlite3.Connection, str], Arrays]
+) -> list[Arrays]:
+    """What `part` makes of each range of the table's rows, in order; `part` runs in other processes when the table is large."""
+    sql = f'SELECT {columns} FROM "{table}" WHERE {condition}'  # noqa: S608 - our own names
     first, last = export.connection.execute(f'SELECT min(rowid), max(rowid) FROM "{table}"').fetchone()  # noqa: S608
     rows = 0 if first is None else last - first + 1
     processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
     if rows <= PARALLEL_ROWS or processes < 2:
-        return _rows([_part(export.connection, sql)])
+        return [part(export.connection, sql)]
     edges = np.linspace(first, last + 1, processes + 1).astype(np.int64)
-    ranges = [f"{sql} WHERE rowid >= {low} AND rowid < {high}" for low, high in itertools.pairwise(edges)]
+    ranges = [f"{sql} AND rowid >= {low} AND rowid < {high}" for low, high in itertools.pairwise(edges)]
     # Spawned, not forked: NumPy has threads.
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         try:
-            return _rows(list(pool.map(_part_of_file, itertools.repeat(export.path), ranges)))
+            return list(pool.map(_elsewhere, itertools.repeat(export.path), ranges, itertools.repeat(part)))
         except BrokenProcessPool as error:
             raise ProfileError(f"a process that read {export.path} died, most likely for want of memory: {error}") from error
 
 
-def _part_of_file(path: Path, sql: str) -> _Arrays:
+def _elsewhere(path: Path, sql: str, part: Callable[[sqlite3.Connection, str], Arrays]) -> Arrays:
     with closing(connect(path)) as connection:
-        return _part(connection, sql)
+        return part(connection, sql)
 
 
-def _part(connection: sqlite3.Connection, sql: str) -> _Arrays:
+def _columns(connection: sqlite3.Connection, sql: str, *, count: int) -> Arrays:
+    parts = list(chunks(connection, sql, count))
+    return (np.concatenate(parts) if parts else np.empty((0, count), dtype=np.int64),)
+
+
+def _part(connection: sqlite3.Connection, sql: str) -> Arrays:
     """start, end, device, raw name, keys, lengths of one range."""
     none = np.empty(0, dtype=np.int64)
-    parts: list[_Arrays] = [(none, none, none.astype(np.int32), none.astype(np.int32), none, none)]
+    parts: list[Arrays] = [(none, none, none.astype(np.int32), none.astype(np.int32), none, none)]
     for chunk in chunks(connection, sql, 4):
         launch = chunk[:, 3]
         begins = np.flatnonzero(np.concatenate([[True], launch[1:] != launch[:-1]]))
@@ -114,8 +135,3 @@ def _part(connection: sqlite3.Connection, sql: str) -> _Arrays:
             )
         )
     return tuple(np.concatenate([part[index] for part in parts]) for index in range(6))
-
-
-def _rows(parts: list[_Arrays]) -> tuple[Rows, NDArray[np.int32]]:
-    start, end, device, raw, keys, lengths = (np.concatenate([part[index] for part in parts]) for index in range(6))
-    return Rows(start, end, device, np.zeros(0, dtype=np.int32), keys, lengths), raw

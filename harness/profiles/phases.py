@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ _SGLANG_MODES = {
 }
 
 
+@lru_cache(maxsize=4096)
 def phase_of(text: str) -> Phase | None:
     """The phase that a range's text names, or None for a range that marks no step.
 

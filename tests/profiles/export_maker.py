@@ -45,6 +45,7 @@ class Launch:
     correlation: int
     process: int = 1
     tid: int | None = None
+    name: str = "cudaLaunchKernel_v7000"
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def make_export(path: Path, content: Content) -> Path:
     )
     launches = (
         {"start": one.start, "end": one.start + 5, "eventClass": 0, "globalTid": thread(one.process, one.tid),
-         "correlationId": one.correlation, "nameId": text("cudaLaunchKernel_v7000"), "returnValue": 0}
+         "correlationId": one.correlation, "nameId": text(one.name), "returnValue": 0}
         for one in content.launches
     )  # fmt: skip
     ranges = (
@@ -141,10 +142,11 @@ STEP_KERNELS = 400
 _NAMES = tuple(f"void engine::kernel_{index}<(int){index}, float>(const float *, float *)" for index in range(40))
 
 
-def make_large(path: Path, kernels: int) -> int:
-    """An export of decode steps with `kernels` kernels (about 90 bytes each in the file) and other calls between.
+def make_large(path: Path, kernels: int, step_kernels: int = STEP_KERNELS) -> int:
+    """An export of `kernels` kernels (about 90 bytes each in the file), 19 other calls before each launch.
 
-    Kernels run one after the other, 2000 ns each, with 500 ns of overlap into the next in each eighth. Returns the busy time.
+    One call launches `step_kernels` kernels: 1 is a run without CUDA graphs. Kernels run one after the other, 2000 ns each,
+    with 500 ns of overlap into the next in each eighth. Returns the busy time.
     """
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path)
@@ -159,6 +161,7 @@ def make_large(path: Path, kernels: int) -> int:
     ):
         connection.execute(f'CREATE TABLE "{name}" ({", ".join(f"{one!r} INT" for one in columns)})'.replace("'", '"'))
     connection.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(_NAMES))
+    connection.execute("INSERT INTO StringIds VALUES (100, 'cudaGraphLaunch_v10000'), (101, 'cudaStreamIsCapturing_v10000')")
     connection.execute("INSERT INTO META_DATA_CAPTURE VALUES ('CUDA_GRAPH_TRACE_OPTIONS:MODE', 'Node')")
     base = 281_476_838_981_632  # a machine number above the process, as in real files
     begin = 1_700_000_000_000
@@ -168,20 +171,26 @@ def make_large(path: Path, kernels: int) -> int:
             start = begin + index * 2000
             end = start + (2500 if index % 8 == 0 and index + 1 < kernels else 2000)
             name = index % len(_NAMES)
-            node = 4_294_967_296 + index % STEP_KERNELS
+            node = 4_294_967_296 + index % step_kernels
             yield (
-                *(start, end, 0, 1, None, 7, index // STEP_KERNELS + 1, base, name, name, name, 0, 0, 96, 132, 8, 1, 256, 1, 1),
+                *(start, end, 0, 1, None, 7, index // step_kernels + 1, base, name, name, name, 0, 0, 96, 132, 8, 1, 256, 1, 1),
                 *(0, 65536, 0, 412_876_800, index, 102_400, node, 0),
             )
 
     marks = ",".join("?" * len(KERNEL_COLUMNS))
     connection.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ({marks})", rows())
-    steps = -(-kernels // STEP_KERNELS)
+    steps = -(-kernels // step_kernels)
     # 20 calls a step, of which one launches.
     connection.executemany(
-        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 0, ?, ?, 0, 0, NULL)",
+        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, 0, ?, ?, ?, 0, NULL)",
         (
-            (begin + step * STEP_KERNELS * 2000 + call, begin + step * STEP_KERNELS * 2000 + call + 1, base | 4242, number)
+            (
+                begin + step * step_kernels * 2000 + call,
+                begin + step * step_kernels * 2000 + call + 1,
+                base | 4242,
+                number,
+                100 + bool(call),
+            )
             for step in range(steps)
             for call, number in enumerate([step + 1, *(10_000_000 + step * 20 + other for other in range(19))])
         ),
@@ -189,7 +198,7 @@ def make_large(path: Path, kernels: int) -> int:
     connection.executemany(
         "INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, NULL, 'execute_context_0(0)_generation_8(8)', ?, NULL, NULL, 0)",
         (
-            (begin + step * STEP_KERNELS * 2000 - 10, begin + step * STEP_KERNELS * 2000 + 50, base | 4242)
+            (begin + step * step_kernels * 2000 - 10, begin + step * step_kernels * 2000 + 50, base | 4242)
             for step in range(steps)
         ),
     )

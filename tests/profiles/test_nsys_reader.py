@@ -124,6 +124,18 @@ class TestAttribution:
         )
         assert _rows(read_export(make_export(tmp_path / "a.sqlite", content)))[0, "k", Phase.DECODE].calls == 1
 
+    def test_the_runtime_call_counts_and_not_the_query_before_it(self, tmp_path: Path) -> None:
+        # A correlation id that a query shares: its time lies outside every step.
+        path = make_export(
+            tmp_path / "a.sqlite",
+            Content(
+                kernels=[Kernel(1000, 1100, "k", correlation=1)],
+                launches=[Launch(400, 1, name="cudaStreamIsCapturing_v10000"), Launch(500, 1)],
+                ranges=[Range(490, 510, DECODE)],
+            ),
+        )
+        assert _rows(read_export(path))[0, "k", Phase.DECODE].calls == 1
+
     def test_copies_have_names_and_are_no_kernels(self, tmp_path: Path) -> None:
         content = Content(kernels=[Kernel(0, 10, "k")], copies=[(20, 25, 1, 3), (30, 36, 2, 4), (40, 47, 99, 5)])
         profile = read_export(make_export(tmp_path / "a.sqlite", content))
@@ -263,13 +275,15 @@ class TestLarge:
         assert profile.phase_ns(Phase.DECODE) == profile.devices[0].summed_ns
         assert len(profile.rows) == 40
 
-    def test_several_processes_read_the_same(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("step_kernels", [1, 400], ids=["eager", "graphs"])
+    def test_several_processes_read_the_same(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_kernels: int) -> None:
         path = tmp_path / "large.sqlite"
-        make_large(path, 20_000)
+        make_large(path, 20_000, step_kernels)
         alone = read_export(path)
         monkeypatch.setattr(nsys_rows, "PARALLEL_ROWS", 1000)
         monkeypatch.setattr(nsys_rows.os, "sched_getaffinity", lambda _: {0, 1, 2})
         assert read_export(path) == alone
+        assert alone.phase_ns(Phase.DECODE) == alone.devices[0].summed_ns
 
     def test_memory_is_small_beside_the_file(self, tmp_path: Path) -> None:
         import tracemalloc
