@@ -10,7 +10,7 @@ from harness.experiments.statistics import generation_value, log_ratios, t_inter
 from harness.reports.evidence import Evidence
 from harness.reports.table import number
 from harness.vocabulary import Slot, Tier
-from harness.workloads.kernel_model import KernelWorkload, point_key
+from harness.workloads.kernel_model import ERROR_KEY, KernelWorkload, point_key
 
 __all__ = ["point_lines"]
 
@@ -27,8 +27,22 @@ def point_lines(evidence: Evidence) -> tuple[str, ...]:
     found = []
     for point in workload.points:
         parts = [text for state in workload.states if (text := _state(evidence, state, point))]
-        found.append(f"{point}: {'; '.join(parts)}" if parts else f"{point}: not measured")
+        found.append(f"{point}: {'; '.join(parts)}{_errors(evidence, point)}" if parts else f"{point}: not measured")
     return tuple(found)
+
+
+def _errors(evidence: Evidence, point: str) -> str:
+    """The largest relative errors of both arms against the reference: a faster kernel may be a less exact one."""
+    largest = {
+        slot: max(
+            (one.metrics[key] for one in evidence.samples if one.counted and one.slot is slot and key in one.metrics),
+            default=None,
+        )
+        for slot in (Slot.BASE, Slot.PATCHED)
+        for key in (point_key(ERROR_KEY, point),)
+    }
+    base, patched = largest[Slot.BASE], largest[Slot.PATCHED]
+    return "" if base is None or patched is None else f"; error {base:.2g} -> {patched:.2g}"
 
 
 def _state(evidence: Evidence, state: str, point: str) -> str:

@@ -22,7 +22,7 @@ from harness.runs.process import make_folder, stop_orphans
 from harness.runs.server import ServerFailure
 from harness.timing.point import Settings
 from harness.vocabulary import Device, Guard, GuardState, Outcome, Slot
-from harness.workloads.kernel_model import KernelWorkload, point_key, summary_key
+from harness.workloads.kernel_model import ERROR_KEY, KernelWorkload, point_key, summary_key
 
 __all__ = ["KernelBackend", "Watch", "guards_of", "metrics_of"]
 
@@ -159,7 +159,7 @@ def _store(file: Path, results: Sequence[PointResult]) -> None:
 
 
 def metrics_of(results: Sequence[PointResult], states: Sequence[str]) -> dict[str, float]:
-    """µs of every point, and the geometric mean of each state that every measured point has; a missing one is missing."""
+    """µs and error of every point, and each state's geometric mean if every measured point has it; a missing one is missing."""
     measured = [one for one in results if not one.skipped]
     found: dict[str, float] = {}
     for state in states:
@@ -167,6 +167,7 @@ def metrics_of(results: Sequence[PointResult], states: Sequence[str]) -> dict[st
         if values and len(values) == len(measured):
             found[summary_key(state)] = geometric_mean(list(values.values()))
         found |= {point_key(state, point): value for point, value in values.items()}
+    found |= {point_key(ERROR_KEY, one.point): max(one.errors.values()) for one in measured if one.errors}
     return found
 
 

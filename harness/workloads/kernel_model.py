@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from harness.vocabulary import CacheState, Device, Direction, Engine
 from harness.workloads.model import Metric
 
-__all__ = ["HOST_KEY", "KernelWorkload", "Published", "point_key", "summary_key"]
+__all__ = ["ERROR_KEY", "HOST_KEY", "KernelWorkload", "Published", "point_key", "summary_key"]
 
 HOST_KEY = "host"
+# The relative error of a point against its reference stands beside its times: "error/bf16-32/8-b1-1024".
+ERROR_KEY = "error"
 
 
 def summary_key(state: str) -> str:

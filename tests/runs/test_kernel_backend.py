@@ -130,6 +130,7 @@ def test_a_run_is_all_points_with_their_geometric_mean(make, tmp_path):
     assert {one.guard: one.state for one in result.guards} == dict.fromkeys(
         (Guard.RESULTS, Guard.FLOOR, Guard.SPAN, Guard.COMPILATION, Guard.LOAD, Guard.MODULES), GuardState.PASSED
     )
+    assert result.metrics["error/large"] < 1e-12
     stored = json.loads((tmp_path / "run" / "points.json").read_text())
     assert [one["point"] for one in stored] == list(POINTS)
     assert len(stored[0]["times"]["cold"]["samples"]) == 5
@@ -212,8 +213,10 @@ def test_a_screen_finds_a_tenth_and_its_report_has_every_point(make, workload, t
     lines = point_lines(evidence)
     assert len(lines) == len(POINTS)
     assert lines[1].startswith("middle: cold 20")
-    assert "-10.0" in lines[1]
+    percent = float(lines[1].split("µs, ")[1].split(" %")[0])
+    assert percent == pytest.approx(-10.0, abs=0.1)
     assert "warm 20" in lines[1]
+    assert "; error 0 -> 0" in lines[1]
     assert "kernel workload, 3 points" in render_terminal(evidence)
     write_evidence(tmp_path / "evidence.json", evidence)
     assert read_evidence(tmp_path / "evidence.json").workload == evidence.workload
