@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.errors import ProfileError
 from harness.profiles.events import Events, Names, profile_from, unattributed_phases
 from harness.profiles.model import Profile, Recorder
 from harness.profiles.nsys_rows import Rows, joined, load_columns, load_rows
@@ -78,6 +79,12 @@ def _read(export: Export, label: str) -> Profile:
     tables += [one for one in (_copies(export, names), _sets(export, names)) if one is not None]
     rows = joined(tables)
     tables.clear()
+    graphs, hidden = _graph_launches(export, rows)
+    if graphs and hidden == graphs:
+        raise ProfileError(
+            f"{export.path} holds {graphs} launches of CUDA graphs and no kernel of any of them, so a table would leave out "
+            "what they ran. Record with --cuda-graph-trace=node (`nox -s profile` does) and a current nsys"
+        )
     steps, ranges = _steps(export)
     phase, between, orphans = _attribute(export, rows, steps)
     is_copy = np.zeros(rows.start.size, dtype=np.bool_)
@@ -98,7 +105,7 @@ def _read(export: Export, label: str) -> Profile:
         recorder=Recorder.NSYS,
         tool=export.tool,
         steps=Counter(step.phase for step in steps),
-        notes=_notes(export, rows, steps=len(steps), ranges=ranges, orphans=orphans),
+        notes=_notes(export, rows, steps=len(steps), ranges=ranges, orphans=orphans, graphs=(graphs, hidden)),
     )
 
 
@@ -244,7 +251,18 @@ def _launches(export: Export, wanted: NDArray[np.int64]) -> _Launches:
     return _Launches(keys[order], start[order], thread[order], threads)
 
 
-def _notes(export: Export, rows: Rows, *, steps: int, ranges: int, orphans: int) -> list[str]:
+def _graph_launches(export: Export, rows: Rows) -> tuple[int, int]:
+    """How many graph launches the file holds, and how many of them have no kernel or copy in it."""
+    if not export.has(LAUNCHES) or not export.has(STRINGS) or "nameId" not in export.columns[LAUNCHES]:
+        return 0, 0
+    condition = f"nameId IN (SELECT id FROM {STRINGS} WHERE value GLOB 'cu*GraphLaunch*')"  # noqa: S608 - our own names
+    columns = f"{_key(export, LAUNCHES, 'globalTid')}"
+    keys = np.concatenate([part[:, 0] for part in load_columns(export, LAUNCHES, columns, 1, condition)])
+    keys = np.unique(keys[keys >= 0])
+    return keys.size, keys.size - int(np.isin(keys, rows.keys).sum())
+
+
+def _notes(export: Export, rows: Rows, *, steps: int, ranges: int, orphans: int, graphs: tuple[int, int]) -> list[str]:
     notes = [f"nsys reported: {one}" for one in export.diagnostics]
     if not ranges:
         notes.append("no NVTX ranges were recorded, so no kernel has a phase")
@@ -252,6 +270,8 @@ def _notes(export: Export, rows: Rows, *, steps: int, ranges: int, orphans: int)
         notes.append(f"none of the {ranges} NVTX ranges marks a step that upkernel knows, so no kernel has a phase")
     if orphans:
         notes.append(f"{orphans} of {rows.start.size} events have no launch in the file (cut off at its edges): unattributed")
+    if graphs[1]:
+        notes.append(f"{graphs[1]} of {graphs[0]} launches of CUDA graphs have no kernel in the file (cut off at its end)")
     if "graphNodeId" not in export.columns[KERNELS]:
         notes.append(
             "this schema does not tell kernels of CUDA graphs from others; that graphs were traced by node cannot be checked"

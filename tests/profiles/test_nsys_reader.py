@@ -209,6 +209,26 @@ class TestRefused:
         with pytest.raises(ProfileError, match=r"2 graph launches \(3\.0 ms\)"):
             read_export(make_export(tmp_path / "a.sqlite", content))
 
+    @pytest.mark.parametrize("without", [set(), {"graphNodeId"}], ids=["NULL", "no column"])
+    def test_graphs_without_their_kernels(self, tmp_path: Path, without: set[str]) -> None:
+        # As an nsys that traces no graphs leaves it: launches, and no row of what they ran.
+        content = Content(
+            kernels=[Kernel(0, 10, correlation=1)],
+            launches=[Launch(0, 1), Launch(5, 2, name="cudaGraphLaunch_v10000"), Launch(7, 3, name="cuGraphLaunch")],
+            mode=None,
+            without=frozenset(without),
+        )
+        with pytest.raises(ProfileError, match=r"2 launches of CUDA graphs and no kernel of any.*--cuda-graph-trace=node"):
+            read_export(make_export(tmp_path / "a.sqlite", content))
+
+    def test_the_last_graph_launch_is_cut_off(self, tmp_path: Path) -> None:
+        content = Content(
+            kernels=[Kernel(0, 10, correlation=2, node=1)],
+            launches=[Launch(number, number, name="cudaGraphLaunch_v10000") for number in (2, 3)],
+        )
+        notes = read_export(make_export(tmp_path / "a.sqlite", content)).notes
+        assert any(note.startswith("1 of 2 launches of CUDA graphs have no kernel") for note in notes)
+
     def test_graph_mode_without_graphs_is_read_and_said(self, tmp_path: Path) -> None:
         profile = read_export(make_export(tmp_path / "a.sqlite", Content(kernels=[Kernel(0, 10)], mode="Graph")))
         assert any("no graph was launched" in note for note in profile.notes)
