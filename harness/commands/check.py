@@ -2,6 +2,7 @@
 
   nox -s check                       all series
   nox -s check -- vllm/NAME          some of them
+  nox -s check -- vllm/NAME --lint   also run the engine's own linters, with its settings, on the files of the series
   nox -s check -- --apply            also apply, export again (must be the same bytes), compare with upstream/lock.toml
 
 A draft may still lack things, which are listed as "to do"; errors make the exit code 1. --apply needs the pin's source: each
@@ -18,6 +19,7 @@ from harness.context import Context
 from harness.pins.model import Pin
 from harness.series.lint import Finding, Severity
 from harness.series.model import Series
+from harness.series.rules import Rules
 from harness.vocabulary import ExitCode, Source
 
 __all__ = ["configure", "main"]
@@ -26,6 +28,7 @@ __all__ = ["configure", "main"]
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("series", nargs="*", metavar="ENGINE/NAME", help="default: all")
     parser.add_argument("--apply", action="store_true", help="also apply, export again and compare with the lock")
+    parser.add_argument("--lint", action="store_true", help="also run the engine's own linters on base and patched tree")
     parser.add_argument(
         "--mirror", type=Path, metavar="PATH", help="a local git repository of the engine to take the pins from"
     )
@@ -58,14 +61,33 @@ def _check(args: argparse.Namespace, context: Context, name: str) -> Iterator[Fi
     # one broken series must not hide what is wrong with the others
     try:
         series = read_series(paths, name)
-        yield from lint_series(series, read_rules(paths.root / "upstream" / "rules.toml", series.engine))
+        rules = read_rules(paths.root / "upstream" / "rules.toml", series.engine)
+        yield from lint_series(series, rules)
         pins = read_pins(paths.pins_file)
         for version in (series.pin, *series.ports):
             pin = pins.find(series.engine, version)
             if args.apply and series.patches:
                 yield from _apply(args, context, series, pin)
+            if args.lint and series.patches:
+                yield from _linters(args, context, series, pin, rules)
     except UpkernelError as error:
         yield Finding(name, "series.toml", str(error))
+
+
+def _linters(args: argparse.Namespace, context: Context, series: Series, pin: Pin, rules: Rules) -> Iterator[Finding]:
+    from harness.linters.run import lint_files  # noqa: PLC0415
+    from harness.linters.tools import linter_environment  # noqa: PLC0415
+    from harness.series.patchfile import read_patch  # noqa: PLC0415
+    from harness.series.reader import patches_for  # noqa: PLC0415
+    from harness.trees.worktrees import base_tree, patched_tree  # noqa: PLC0415
+
+    packages = sorted({linter.package for linter in rules.linters})
+    base = base_tree(context.paths, pin, progress=context.progress, mirror=args.mirror)
+    patched = patched_tree(context.paths, pin, series, progress=context.progress, mirror=args.mirror)
+    files = sorted({change.path for patch in patches_for(series, pin.version) for change in read_patch(patch).changes})
+    programs = linter_environment(context.paths, packages, context.progress)
+    for file, message in lint_files(programs, rules.linters, base.path, patched.path, files):
+        yield Finding(series.id, f"{pin.name}, {file}", message)
 
 
 def _left_over(context: Context, names: tuple[str, ...]) -> Iterator[Finding]:

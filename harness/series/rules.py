@@ -13,7 +13,7 @@ from harness.errors import SeriesError
 from harness.fields import Fields, read_toml
 from harness.vocabulary import Engine
 
-__all__ = ["Forbidden", "Page", "Part", "Rules", "Section", "matches", "read_rules"]
+__all__ = ["Forbidden", "Linter", "Page", "Part", "Rules", "Section", "matches", "read_rules"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,9 @@ class Forbidden:
     instead: str
     files: tuple[str, ...]
     excepted: tuple[str, ...]
+
+
+PACKAGE = re.compile(r"[A-Za-z0-9_-]+==[0-9][0-9A-Za-z.]*")
 
 
 class Part(StrEnum):
@@ -48,6 +51,23 @@ class Section:
 
     heading: str
     parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Linter:
+    """One of the engine's linters: the package in the version that the engine pins, the command without the file, the files it
+    is for, the file of the repository that has its settings, and the arguments that stand in for that where the source has not.
+    """
+
+    package: str
+    run: tuple[str, ...]
+    files: tuple[str, ...]
+    config: str
+    without: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.package} {self.run[1]}" if len(self.run) > 1 and not self.run[1].startswith("-") else self.package
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +101,7 @@ class Rules:
     forbidden: tuple[Forbidden, ...]
     # None where the file has no pull request rules of the engine.
     page: Page | None = None
+    linters: tuple[Linter, ...] = ()
 
 
 def read_rules(path: Path, engine: Engine) -> Rules:
@@ -98,6 +119,7 @@ def read_rules(path: Path, engine: Engine) -> Rules:
         exempt=fields.texts("exempt"),
         forbidden=tuple(_forbidden(one) for one in fields.tables("forbidden")),
         page=_page(fields),
+        linters=tuple(_linter(one) for one in fields.tables("linters")) if fields.has("linters") else (),
     )
     fields.finish()
     return rules
@@ -126,6 +148,18 @@ def _page(fields: Fields) -> Page | None:
     if wrong:
         raise table.malformed("sections", placed, f"a place for each part, once; it is not so for {', '.join(wrong)}")
     return page
+
+
+def _linter(fields: Fields) -> Linter:
+    linter = Linter(
+        package=fields.text("package", "a package with its version, such as ruff==0.14.0", pattern=PACKAGE),
+        run=fields.texts("run"),
+        files=fields.texts("files"),
+        config=fields.text("config"),
+        without=fields.texts("without"),
+    )
+    fields.finish()
+    return linter
 
 
 def _section(fields: Fields) -> Section:
