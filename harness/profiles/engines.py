@@ -19,6 +19,7 @@ __all__ = ["Profiled", "engine_of", "profiled"]
 SGLANG_RANGES = Path(__file__).with_name("sglang_ranges.py")
 _VLLM_WORDS = ("vllm", "vllm.entrypoints.cli.main")
 _SGLANG_WORDS = ("sglang.bench_one_batch", "sglang.benchmark.one_batch")
+_SGLANG_FILES = ("bench_one_batch.py", "one_batch.py")
 # Options of a Python interpreter that take no value; what follows them is the module or the script.
 _BARE_OPTIONS = frozenset({"-u", "-P", "-I", "-s", "-E", "-B"})
 
@@ -67,6 +68,11 @@ def _vllm(command: Sequence[str]) -> Profiled:
 
 def _sglang(command: Sequence[str]) -> Profiled:
     words = list(command)
+    if not any(word in _SGLANG_WORDS or Path(word).name in _SGLANG_FILES for word in words):
+        raise UsageError(
+            "of SGLang's scripts, bench_one_batch can be profiled from its command line; for a server start the range by hand "
+            '(POST /start_profile with "activities": ["CUDA_PROFILER"]) and record it with nsys, then read the export with --from'
+        )
     at = 1
     while at < len(words) and words[at] in _BARE_OPTIONS:
         at += 1

@@ -59,6 +59,12 @@ def test_a_server_is_refused(command: tuple[str, ...]) -> None:
         profiled(Engine.VLLM, command)
 
 
+@pytest.mark.parametrize("module", ["sglang.launch_server", "sglang.bench_serving", "sglang.bench_offline_throughput"])
+def test_sglangs_other_scripts_are_refused(module: str) -> None:
+    with pytest.raises(UsageError, match="bench_one_batch can be profiled.*POST /start_profile"):
+        profiled(Engine.SGLANG, ("python", "-m", module))
+
+
 def test_a_command_whose_script_cannot_be_found() -> None:
     with pytest.raises(UsageError, match="cannot tell Python's own options"):
         profiled(Engine.SGLANG, ("python", "-X", "dev", "-m", "sglang.bench_one_batch"))
