@@ -61,7 +61,7 @@ def test_a_server_is_refused(command: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("module", ["sglang.launch_server", "sglang.bench_serving", "sglang.bench_offline_throughput"])
 def test_sglangs_other_scripts_are_refused(module: str) -> None:
-    with pytest.raises(UsageError, match="bench_one_batch can be profiled.*POST /start_profile"):
+    with pytest.raises(UsageError, match=r"bench_one_batch can be profiled.*POST /start_profile"):
         profiled(Engine.SGLANG, ("python", "-m", module))
 
 
