@@ -70,8 +70,8 @@ def _sglang(command: Sequence[str]) -> Profiled:
     words = list(command)
     if not any(word in _SGLANG_WORDS or Path(word).name in _SGLANG_FILES for word in words):
         raise UsageError(
-            "of SGLang's scripts, bench_one_batch can be profiled from its command line; for a server start the range by "
-            'hand (POST /start_profile with "activities": ["CUDA_PROFILER"]) and record it with nsys, then read the export with --from'
+            "of SGLang's scripts, bench_one_batch can be profiled from its command line; for a server start the range by hand "
+            "(POST /start_profile with the activity CUDA_PROFILER) and record it with nsys, then read the export with --from"
         )
     at = 1
     while at < len(words) and words[at] in _BARE_OPTIONS:
