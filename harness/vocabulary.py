@@ -140,6 +140,7 @@ class Guard(StrEnum):
     LOAD = "load"
     MODULES = "modules"
     TOKENS = "tokens"
+    PREFIX_CACHE = "prefix cache"
     ERRORS = "errors"
     MEMORY = "memory"
     COMPILATION = "compilation"

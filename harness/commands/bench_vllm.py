@@ -41,10 +41,10 @@ def main(args: argparse.Namespace, context: Context) -> ExitCode:
 def _backend(context: Context, arms: Mapping[Slot, Arm], workload: EngineWorkload, mode: Mode) -> Backend:
     from harness.arms.modules import check_modules  # noqa: PLC0415
     from harness.arms.variables import arm_environment  # noqa: PLC0415
-    from harness.runs.vllm_backend import VllmBackend  # noqa: PLC0415
+    from harness.runs.engine_backend import EngineBackend  # noqa: PLC0415
     from harness.workloads.synthetic import make_model  # noqa: PLC0415
 
-    return VllmBackend(
+    return EngineBackend(
         arms=arms,
         workload=workload,
         mode=mode,

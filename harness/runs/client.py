@@ -1,4 +1,4 @@
-"""The client of a live session: one process with vLLM imported, which forks for each run (client_host.py says why)."""
+"""The client of a live session: one process with the script imported, which forks for each run (client_host.py says why)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,14 @@ class Client:
         *,
         environment: Mapping[str, str],
         directory: Path,
+        module: str,
+        importing: Sequence[str] = (),
         host: Path = _HOST,
     ) -> None:
-        """Starts importing and returns at once; `poll_ready` is next."""
+        """Starts importing and returns at once; `poll_ready` is next.
+
+        `importing` are the arguments that make the script `module` import all that it needs, and end.
+        """
         their_requests, self._requests = os.pipe()
         self._replies, their_replies = os.pipe()
         self._buffer = b""
@@ -40,7 +45,7 @@ class Client:
         self._start = time.monotonic()
         try:
             self._child = Child(
-                command(str(host), str(their_requests), str(their_replies)),
+                command(str(host), str(their_requests), str(their_replies), module, *importing),
                 environment=environment,
                 directory=directory,
                 log=directory / "client.log",
@@ -54,7 +59,7 @@ class Client:
             os.close(their_replies)
 
     def poll_ready(self, timeout_s: float) -> bool:
-        """Whether vLLM is imported. Raises ServerFailure when the process has ended or its time (from the start) is over."""
+        """Whether the script is imported. Raises ServerFailure when it has ended or its time (from the start) is over."""
         if self._reply(0.0) is not None:
             self.ready = True
             return True
@@ -67,7 +72,7 @@ class Client:
         return False
 
     def run(self, arguments: Sequence[str], *, directory: Path, log: Path, timeout_s: float) -> End:
-        """Run `vllm ARGUMENTS` to its end, or to the time limit, in `directory` with its output in `log`."""
+        """Run `python -m MODULE ARGUMENTS` to its end, or to the time limit, in `directory` with its output in `log`."""
         start = time.monotonic()
         request = {"arguments": list(arguments), "directory": str(directory), "log": str(log)}
         kills, timed_out = oom_kills(), False

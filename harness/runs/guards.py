@@ -1,13 +1,11 @@
-"""Conditions on a CPU machine that can void a run: other load, memory, failed requests, token counts, compilation."""
+"""Conditions on a CPU machine that can void a run: other load, memory, failed requests, token counts."""
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import psutil
 
@@ -15,13 +13,12 @@ from harness.runs.model import GuardReading
 from harness.runs.outcomes import without_paths
 from harness.vocabulary import Guard, GuardState
 from harness.workloads.model import EngineWorkload
-from harness.workloads.vllm_results import ScriptResult
+from harness.workloads.results import ScriptResult
 
 __all__ = [
     "LOAD_LIMIT",
     "MEMORY_LIMIT",
     "MachineWatch",
-    "compilation_guard",
     "error_guard",
     "machine_now",
     "outputs_guard",
@@ -36,10 +33,6 @@ SHOWN = 3
 LEAST_SHOWN = 0.01
 # Bytes that must stay available, so that neither the page cache nor the swap decides the times.
 MEMORY_LIMIT = 1024**3
-# Lines of vLLM, Inductor and Triton that tell of compiling.
-_COMPILING = re.compile(
-    r"torch\.compile takes|Compiling a graph|Dynamo bytecode transform|JIT compil|Autotun|ninja: ", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,18 +200,3 @@ def outputs_guard(result: ScriptResult) -> GuardReading:
         return GuardReading(Guard.OUTPUTS, GuardState.ABSENT, "this script does not keep the text that was generated")
     texts = (result.completed or 0) + (result.failed or 0)
     return GuardReading(Guard.OUTPUTS, GuardState.PASSED, f"{texts} texts, sha256 {result.outputs}")
-
-
-def compilation_guard(log: Path, offset: int) -> GuardReading:
-    """Nothing may be compiled while the clock runs: looks at what the server logged from byte `offset` on."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(offset)
-            text = stream.read().decode("utf-8", errors="replace")
-    except OSError as error:
-        return GuardReading(Guard.COMPILATION, GuardState.ABSENT, f"the server's log cannot be read: {error.strerror}")
-    found = next((line for line in text.splitlines() if _COMPILING.search(line)), None)
-    if found is not None:
-        said = without_paths(found).strip()[:160]
-        return GuardReading(Guard.COMPILATION, GuardState.FIRED, f"the server compiled during the run: {said}")
-    return GuardReading(Guard.COMPILATION, GuardState.PASSED, "the server logged no compilation during the run")

@@ -39,8 +39,9 @@ class ServerFailure(Exception):  # noqa: N818 -- carries the outcome of a start;
 def reserve_port(port: int | None = None) -> socket.socket:
     """A socket bound to the port (None: any free one) that is never listened on; keep it open as long as the server lives.
 
-    vLLM binds with SO_REUSEPORT, so it can share the port with this socket, and nothing that does not can take it between
-    our choice and vLLM's start. Raises RunError, with the holder where the system tells it, when the port is in use.
+    vLLM binds with SO_REUSEPORT and SGLang with SO_REUSEADDR, so both can share the port with this socket, and what does
+    neither cannot take it between our choice and their start. Raises RunError, with the holder where the system tells it,
+    when the port is in use.
     """
     reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -50,6 +51,7 @@ def reserve_port(port: int | None = None) -> socket.socket:
             probe.bind((LOOPBACK, port or 0))
             chosen = probe.getsockname()[1]
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind((LOOPBACK, chosen))
     except OSError as error:
         reserved.close()
@@ -143,14 +145,24 @@ class Server:
         self._child.cut_log()
 
     def _healthy(self) -> bool:
+        return self._get("/health") is not None
+
+    def metrics(self) -> str:
+        """What /metrics says now, in Prometheus' text format; "" when it does not answer."""
+        return self._get("/metrics/") or self._get("/metrics") or ""
+
+    def _get(self, path: str) -> str | None:
+        """The body of an answer with status 200, else None."""
         connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=_ANSWER_S)
         try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == http.client.OK
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read().decode("utf-8", errors="replace")
         except (OSError, http.client.HTTPException):
-            return False
+            return None
         finally:
             connection.close()
+        return body if answer.status == http.client.OK else None
 
     def stop(self) -> None:
         """Stop it and everything below it, and free the port. Safe to call twice."""

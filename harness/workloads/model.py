@@ -13,11 +13,17 @@ __all__ = ["EngineWorkload", "Metric", "Script", "TokenCounts", "Workload"]
 
 
 class Script(StrEnum):
-    """The engine's own benchmark scripts."""
+    """The engines' own benchmark scripts, by what they do.
+
+    serve: requests to a server (vLLM's `bench serve`, SGLang's `bench_serving`). latency: one batch in the script's own
+    process (`bench latency`, `bench_one_batch`). throughput: many requests at once in the script's own process
+    (`bench throughput`, `bench_offline_throughput`). routine: kernels (FlashInfer's `flashinfer_benchmark.py`).
+    """
 
     SERVE = "serve"
     LATENCY = "latency"
     THROUGHPUT = "throughput"
+    ROUTINE = "routine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,7 @@ class EngineWorkload:
     why: str
     script: Script
     devices: tuple[Device, ...]
-    # Name of workloads/models/<model>.toml, or an absolute path given by --model.
+    # Name of workloads/models/<model>.toml, or an absolute path given by --model; empty for a routine, which has no model.
     model: str
     # Arguments of the server process (serve) and of the benchmark script.
     server_arguments: tuple[str, ...]

@@ -17,6 +17,7 @@ from harness.workloads.synthetic import read_model
 __all__ = ["WORKLOAD_SCHEMA", "list_workloads", "read_workload"]
 
 WORKLOAD_SCHEMA = 1
+NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 
 
 def list_workloads(paths: Paths) -> tuple[str, ...]:
@@ -38,7 +39,10 @@ def read_workload(paths: Paths, workload: str, model_override: Path | str | None
     fields = Fields(str(path), read_toml(path, WorkloadError), WorkloadError)
     fields.schema(WORKLOAD_SCHEMA)
     script = fields.choice("script", Script)
-    named = fields.text("model")
+    _check_script(Engine(engine), script, path)
+    named = fields.text("model") if script is not Script.ROUTINE else ""
+    if model_override is not None and not named:
+        raise WorkloadError(f"workload {workload} calls kernels and loads no model; leave out --model")
     server_arguments = _server_arguments(fields, script, path)
     result = EngineWorkload(
         engine=Engine(engine),
@@ -61,7 +65,30 @@ def read_workload(paths: Paths, workload: str, model_override: Path | str | None
     )
     fields.finish()
     _check_metrics(result, path)
+    _check_caching(result, path)
     return _with_digest(paths, result, path)
+
+
+def _check_script(engine: Engine, script: Script, path: Path) -> None:
+    """FlashInfer has kernels and no server, the other two have no routines."""
+    if (engine is Engine.FLASHINFER) is not (script is Script.ROUTINE):
+        others = [one.value for one in Script if (one is Script.ROUTINE) is (engine is Engine.FLASHINFER)]
+        raise WorkloadError(
+            f"{path}: field 'script' is {script.value!r}, which {engine} does not have; write {' or '.join(others)}"
+        )
+
+
+def _check_caching(workload: EngineWorkload, path: Path) -> None:
+    """A prompt found in the cache is not computed, and looks like speed (vllm#54227: 2.3 times on the same seed).
+
+    vLLM's latency script switches the cache off itself; SGLang's is switched off in every command that we make.
+    """
+    where = {Script.SERVE: "server_arguments", Script.THROUGHPUT: "arguments"}.get(workload.script)
+    if workload.engine is not Engine.VLLM or where is None:
+        return
+    given = workload.server_arguments if where == "server_arguments" else workload.arguments
+    if NO_PREFIX_CACHING not in given:
+        raise WorkloadError(f"{path}: field {where!r} lacks {NO_PREFIX_CACHING!r}; cached prompts would pass for speed")
 
 
 def _server_arguments(fields: Fields, script: Script, path: Path) -> tuple[str, ...]:
@@ -108,6 +135,8 @@ def _override(paths: Paths, model: Path | str) -> str:
 
 def _with_digest(paths: Paths, workload: EngineWorkload, path: Path) -> EngineWorkload:
     hashed = hashlib.sha256(path.read_bytes())
+    if not workload.model:
+        return dataclasses.replace(workload, digest=hashed.hexdigest())
     if Path(workload.model).is_absolute():
         # A real model's weights may be hundreds of GB; its config and the names and sizes of its files identify it well enough.
         folder = Path(workload.model)

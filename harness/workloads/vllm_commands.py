@@ -6,12 +6,13 @@ from pathlib import Path
 
 from harness.workloads.model import EngineWorkload, Script
 
-__all__ = ["LOOPBACK", "RESULT_NAME", "script_command", "server_command", "vllm_arguments"]
+__all__ = ["LOOPBACK", "MODULE", "RESULT_NAME", "script_command", "server_command"]
 
 LOOPBACK = "127.0.0.1"
 # The script's JSON in the run's folder.
 RESULT_NAME = "result.json"
-_VLLM = ("-m", "vllm.entrypoints.cli.main")
+MODULE = "vllm.entrypoints.cli.main"
+_VLLM = ("-m", MODULE)
 
 
 def _model(workload: EngineWorkload, folder: Path) -> tuple[str, ...]:
@@ -85,8 +86,3 @@ def script_command(
         str(result),
         *workload.arguments,
     )
-
-
-def vllm_arguments(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The part of a command above that the `vllm` command line sees."""
-    return command[len(_VLLM) :]

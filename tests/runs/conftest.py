@@ -3,7 +3,7 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from harness.runs import client, guards, process, server, vllm_backend
+from harness.runs import client, engine_backend, guards, process, server
 from tests.runs.fake_bench import Bench
 
 
@@ -17,10 +17,10 @@ def polls() -> float | None:
 def bench(tmp_path, monkeypatch, polls):
     """Waiting is short, other load on the machine is no matter, and no process may be left at the end."""
     made = Bench(tmp_path)
-    monkeypatch.setattr(vllm_backend, "_AFTER_FAILURE_S", 0.3)
-    monkeypatch.setattr(vllm_backend, "_DYING_S", 0.5)
+    monkeypatch.setattr(engine_backend, "_AFTER_FAILURE_S", 0.3)
+    monkeypatch.setattr(engine_backend, "_DYING_S", 0.5)
     if polls is not None:
-        for module, name in ((process, "_POLL_S"), (client, "_POLL_S"), (server, "POLL_S"), (vllm_backend, "POLL_S")):
+        for module, name in ((process, "_POLL_S"), (client, "_POLL_S"), (server, "POLL_S"), (engine_backend, "POLL_S")):
             monkeypatch.setattr(module, name, polls)
     monkeypatch.setattr(process, "_VMSTAT", made.vmstat)
     monkeypatch.setattr(guards, "LOAD_LIMIT", float("inf"))

@@ -13,8 +13,8 @@ from harness.experiments.plan import Plan
 from harness.experiments.samples import Sample
 from harness.experiments.store import ExperimentStore
 from harness.progress import Progress
+from harness.runs.engine_backend import EngineBackend
 from harness.runs.model import GuardReading, RunRequest, RunResult
-from harness.runs.vllm_backend import VllmBackend
 from harness.vocabulary import Device, Direction, Engine, Guard, GuardState, Mode, Slot
 from harness.workloads.model import EngineWorkload, Metric, Script, TokenCounts
 from tests.experiments.experiment_fakes import paths_in
@@ -58,11 +58,11 @@ class Bench:
 
     def backend(
         self, workload: EngineWorkload = WORKLOAD, mode: Mode = Mode.LIVE, ports=None, **fails: dict[str, str]
-    ) -> VllmBackend:
+    ) -> EngineBackend:
         environment = Environment("fake", Device.CPU, self.path, Path(sys.executable), self.path, {}, "0")
         common = {"PYTHONPATH": str(self.path / "site"), "FAKE_VMSTAT": str(self.vmstat)}
         arms = {slot: Arm(slot.value, (), environment, {}, {**common, **fails.get(slot.value, {})}, "0") for slot in Slot}
-        return VllmBackend(
+        return EngineBackend(
             arms=arms,
             workload=workload,
             mode=mode,
@@ -75,7 +75,7 @@ class Bench:
             ),
         )
 
-    def open(self, backend: VllmBackend, slots=PAIR):
+    def open(self, backend: EngineBackend, slots=PAIR):
         sessions = backend.open(slots, 0, self.path / "generation")
         self.opened += [one for one in sessions.values() if not isinstance(one, RunResult)]
         return sessions
@@ -89,6 +89,6 @@ class Bench:
         backend = self.backend(workload, mode, **{slot.value: variables})
         return self.open(backend, (slot,))[slot].run(self.request(slot))
 
-    def experiment(self, plan: Plan, backend: VllmBackend) -> tuple[Sample, ...]:
+    def experiment(self, plan: Plan, backend: EngineBackend) -> tuple[Sample, ...]:
         with ExperimentStore.create(paths_in(self.path), plan) as store:
             return execute(plan, backend, store, backend.progress)

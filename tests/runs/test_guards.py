@@ -12,10 +12,11 @@ import time
 import pytest
 
 from harness.runs import guards
-from harness.runs.guards import MachineWatch, _Usage, compilation_guard, error_guard, outputs_guard, token_guard
+from harness.runs.compilation import compilation_guard
+from harness.runs.guards import MachineWatch, _Usage, error_guard, outputs_guard, token_guard
 from harness.vocabulary import GuardState, Outcome
 from harness.workloads.model import TokenCounts
-from harness.workloads.vllm_results import ScriptResult
+from harness.workloads.results import ScriptResult
 from tests.runs.fake_bench import WORKLOAD
 
 

@@ -22,7 +22,7 @@ script = "serve"
 devices = ["cpu", "cuda"]
 model = "tiny-llama"
 links = ["https://example.org/1"]
-server_arguments = ["--max-model-len", "512"]
+server_arguments = ["--max-model-len", "512", "--no-enable-prefix-caching"]
 arguments = ["--num-prompts", "16"]
 warmup_runs = 1
 start_timeout_s = 300
@@ -69,7 +69,7 @@ def test_every_field_arrives(read):
     assert workload.name == "example"
     assert workload.script is Script.SERVE
     assert workload.devices == (Device.CPU, Device.CUDA)
-    assert workload.server_arguments == ("--max-model-len", "512")
+    assert workload.server_arguments == ("--max-model-len", "512", "--no-enable-prefix-caching")
     assert workload.arguments == ("--num-prompts", "16")
     assert workload.variables == {"VLLM_USE_V2_MODEL_RUNNER": "0"}
     assert workload.tokens == TokenCounts(input=1024, output=3072)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.workloads.model import Script
-from harness.workloads.vllm_commands import script_command, server_command, vllm_arguments
+from harness.workloads.vllm_commands import script_command, server_command
 from tests.workloads.test_vllm_results import SERVE
 
 FOLDER = Path("/models/tiny-llama-0123")
@@ -30,7 +30,8 @@ def test_server_of_a_real_model_loads_its_weights():
 
 
 def test_serve_script_asks_that_server_with_the_seed_of_the_pair():
-    assert vllm_arguments(script_command(WORKLOAD, FOLDER, OUT, 7, 8123)) == (
+    assert script_command(WORKLOAD, FOLDER, OUT, 7, 8123) == (
+        *("-m", "vllm.entrypoints.cli.main"),
         *("bench", "serve", "--backend", "openai", "--model", "/models/tiny-llama-0123"),
         *("--host", "127.0.0.1", "--port", "8123", "--seed", "7", "--disable-tqdm", "--save-result", "--save-detailed"),
         *("--result-dir", "/runs/1", "--result-filename", "result.json", "--num-prompts", "16"),

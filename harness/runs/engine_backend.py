@@ -1,4 +1,4 @@
-"""Runs vLLM's own benchmark scripts on the arms of an experiment, against live servers or in fresh processes."""
+"""Runs an engine's own benchmark scripts on the arms of an experiment, against live servers or in fresh processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from harness.arms.model import Arm
 from harness.arms.modules import check_modules
@@ -13,17 +14,19 @@ from harness.arms.variables import RECORD_VARIABLE, arm_environment
 from harness.errors import RunError
 from harness.progress import Progress, duration
 from harness.runs.client import Client
-from harness.runs.guards import MachineWatch, compilation_guard, error_guard, outputs_guard, token_guard
+from harness.runs.compilation import CacheWatch, compilation_guard, window_guard
+from harness.runs.counters import cache_guard, counted_guard, read_counters
+from harness.runs.guards import MachineWatch, error_guard, outputs_guard, token_guard
 from harness.runs.model import GuardReading, RunRequest, RunResult, Session
 from harness.runs.outcomes import classify, describe, failure_text
 from harness.runs.process import End, make_folder, run_logged, stop_orphans
 from harness.runs.server import POLL_S, Server, ServerFailure
-from harness.vocabulary import Mode, Outcome, Slot
+from harness.vocabulary import Engine, Guard, GuardState, Mode, Outcome, Slot
 from harness.workloads.model import EngineWorkload, Script
-from harness.workloads.vllm_commands import RESULT_NAME, script_command, server_command, vllm_arguments
-from harness.workloads.vllm_results import read_result
+from harness.workloads.results import ScriptResult
+from harness.workloads.scripts import EngineScripts, ScriptCall, client_module, scripts_of
 
-__all__ = ["ModuleCheck", "VllmBackend"]
+__all__ = ["EngineBackend", "ModuleCheck", "Watch"]
 
 # What a second server gets to fail or come up after the first has failed: its reason is usually the same.
 _AFTER_FAILURE_S = 10.0
@@ -32,11 +35,19 @@ _DYING_S = 2.0
 
 ArmEnvironment = Callable[[Arm, Mapping[str, str]], dict[str, str]]
 ModuleCheck = Callable[[Arm, Path], GuardReading]
+# Makes the script's process import all that it needs and end at once.
+_IMPORTING = {Engine.VLLM: ("bench", "serve", "--help"), Engine.SGLANG: ("--help",)}
+
+
+class Watch(Protocol):
+    """Looks at the machine from when it was made until it is asked."""
+
+    def readings(self) -> tuple[GuardReading, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class VllmBackend:
-    """harness.runs.model.Backend for vLLM. `model` is the folder of the made synthetic model or of the real one."""
+class EngineBackend:
+    """harness.runs.model.Backend for a script. `model` is the folder of the made synthetic model or of the real one."""
 
     arms: Mapping[Slot, Arm]
     workload: EngineWorkload
@@ -47,6 +58,11 @@ class VllmBackend:
     ports: Mapping[Slot, int] = field(default_factory=dict)
     environment_of: ArmEnvironment = arm_environment
     modules_of: ModuleCheck = check_modules
+    watch_of: Callable[[], Watch] = MachineWatch
+
+    @property
+    def scripts(self) -> EngineScripts:
+        return scripts_of(self.workload.engine)
 
     def open(self, slots: tuple[Slot, ...], generation: int, directory: Path) -> Mapping[Slot, Session | RunResult]:
         """Fresh sessions; in live mode every server starts at once and is up, or has failed, on return.
@@ -99,7 +115,7 @@ class VllmBackend:
         make_folder(directory)
         arm = self.arms[slot]
         return Server(
-            lambda port: arm.command(*server_command(self.workload, self.model, port)),
+            lambda port: arm.command(*self.scripts.server(self.workload, self.model, port)),
             environment=self.environment(slot, directory),
             directory=directory,
             port=self.ports.get(slot),
@@ -109,25 +125,36 @@ class VllmBackend:
         """Environment of one process of an arm that records its modules below `directory`."""
         records = _records(directory)
         make_folder(records)
-        return self.environment_of(self.arms[slot], {**self.workload.variables, RECORD_VARIABLE: str(records)})
+        # Unbuffered, so that a log has the script's and the engine's lines in the order in which they were said.
+        own = {RECORD_VARIABLE: str(records), "PYTHONUNBUFFERED": "1"}
+        return self.environment_of(self.arms[slot], {**self.workload.variables, **own})
 
     def script(self, request: RunRequest, server: Server | None) -> tuple[str, ...]:
-        """Arguments for the arm's Python that run the script once."""
-        return script_command(self.workload, self.model, request.directory, request.seed, server.port if server else None)
+        """Arguments for the arm's Python that run the script once; what it reads is written now."""
+        call = ScriptCall(
+            workload=self.workload,
+            trees=self.arms[request.slot].trees,
+            model=self.model,
+            directory=request.directory,
+            seed=request.seed,
+            port=server.port if server else None,
+        )
+        self.scripts.prepare(call)
+        return self.scripts.script(call)
 
-    def judge(self, end: End, directory: Path) -> tuple[RunResult, list[GuardReading]]:
+    def judge(self, end: End, directory: Path) -> tuple[RunResult, list[GuardReading], ScriptResult | None]:
         """The result of a script that has ended; guards of the machine and the server are the caller's."""
         outcome = classify(end)
         if outcome is not Outcome.OK:
             detail = failure_text(f"the {self.workload.script} script failed: {describe(end)}", end)
-            return RunResult(outcome, detail=detail, log=end.log), []
-        result = read_result(directory / RESULT_NAME, self.workload)
+            return RunResult(outcome, detail=detail, log=end.log), [], None
+        result = self.scripts.read(directory / self.scripts.result_name, self.workload)
         guards = [error_guard(result), token_guard(result, self.workload), outputs_guard(result)]
         if result.outcome is not Outcome.OK:
             detail = failure_text(result.problem, end)
-            return RunResult(result.outcome, detail=detail, log=end.log), guards
+            return RunResult(result.outcome, detail=detail, log=end.log), guards, result
         detail = "; ".join(f"{key} {reason}" for key, reason in result.missing.items())
-        return RunResult(Outcome.OK, result.metrics, detail=detail, log=end.log), guards
+        return RunResult(Outcome.OK, result.metrics, detail=detail, log=end.log), guards, result
 
     def modules(self, slot: Slot, directory: Path) -> GuardReading:
         """The modules of every process that recorded below the directory."""
@@ -142,15 +169,20 @@ def _records(directory: Path) -> Path:
     return directory / "modules"
 
 
+def _stricter(script: GuardReading, server: GuardReading) -> GuardReading:
+    """The server's count, unless only the script's is wrong."""
+    return script if script.state is GuardState.FIRED and server.state is GuardState.PASSED else server
+
+
 def _finished(result: RunResult, guards: list[GuardReading], start: float) -> RunResult:
     return replace(result, guards=tuple(guards), seconds=time.monotonic() - start)
 
 
 @dataclass(slots=True)
 class _LiveSession:
-    """A server that is up and a client that has vLLM imported; each run is one fork of the client."""
+    """A server that is up and a client that has the script imported; each run is one fork of the client."""
 
-    backend: VllmBackend
+    backend: EngineBackend
     slot: Slot
     directory: Path
     server: Server | None = None
@@ -164,6 +196,8 @@ class _LiveSession:
                 self.backend.arms[self.slot].command,
                 environment=self.backend.environment(self.slot, self.directory),
                 directory=self.directory,
+                module=client_module(self.backend.workload.engine, self.backend.arms[self.slot].trees),
+                importing=_IMPORTING[self.backend.workload.engine],
             )
         except BaseException:
             self.server.stop()
@@ -191,23 +225,35 @@ class _LiveSession:
         server, client = self._both()
         make_folder(request.directory)
         start = time.monotonic()
-        watch = MachineWatch()
+        counters = self.backend.scripts.counters
         try:
             server.check()
+            before = read_counters(server.metrics())
+            caches = CacheWatch(self.backend.arms[self.slot].variables)
             offset = server.log.stat().st_size
+            command = self.backend.script(request, server)
+            watch = self.backend.watch_of()
             end = client.run(
-                vllm_arguments(self.backend.script(request, server)),
+                # Behind "-m MODULE", which the client has imported.
+                command[2:],
                 directory=request.directory,
                 log=request.directory / "script.log",
                 timeout_s=self.backend.workload.run_timeout_s,
             )
-            result, guards = self.backend.judge(end, request.directory)
+            machine = watch.readings()
+            result, guards, said = self.backend.judge(end, request.directory)
             # A client whose server died ends with an error of its own; the server's is the one that tells.
             server.check(within_s=0.0 if result.outcome is Outcome.OK else _DYING_S)
         except ServerFailure as failure:
-            return _finished(_failed(failure), list(watch.readings()), start)
-        guards += watch.readings()
-        guards.append(compilation_guard(server.log, offset))
+            return _finished(_failed(failure), [], start)
+        guards += machine
+        if said is not None:
+            after = read_counters(server.metrics())
+            guards.append(cache_guard(said, counters, before, after))
+            counted = counted_guard(self.backend.workload, counters, before, after)
+            if counted is not None:
+                guards = [_stricter(one, counted) if one.guard is Guard.TOKENS else one for one in guards]
+        guards.append(compilation_guard(server.log, offset, caches))
         guards.append(self.backend.modules(self.slot, self.directory))
         return _finished(result, guards, start)
 
@@ -227,7 +273,7 @@ class _LiveSession:
 class _FreshSession:
     """Nothing is kept: each run has its own process, for serve its own server too."""
 
-    backend: VllmBackend
+    backend: EngineBackend
     slot: Slot
 
     def run(self, request: RunRequest) -> RunResult:
@@ -247,16 +293,22 @@ class _FreshSession:
         return result
 
     def _script(self, request: RunRequest, server: Server | None, start: float) -> RunResult:
-        watch = MachineWatch()
+        command = self.backend.arms[self.slot].command(*self.backend.script(request, server))
+        watch = self.backend.watch_of()
         end = run_logged(
-            self.backend.arms[self.slot].command(*self.backend.script(request, server)),
+            command,
             environment=self.backend.environment(self.slot, request.directory),
             directory=request.directory,
             log=request.directory / "script.log",
             timeout_s=self.backend.workload.run_timeout_s,
         )
-        result, guards = self.backend.judge(end, request.directory)
-        guards += watch.readings()
+        machine = watch.readings()
+        result, guards, said = self.backend.judge(end, request.directory)
+        guards += machine
+        if server is not None and said is not None:
+            guards.append(cache_guard(said, self.backend.scripts.counters, {}, read_counters(server.metrics())))
+        elif server is None and said is not None:
+            guards.append(window_guard(end.log, self.backend.scripts.measuring))
         guards.append(self.backend.modules(self.slot, request.directory))
         return _finished(result, guards, start)
 
