@@ -12,16 +12,18 @@ from harness.pull_request.template import Template, fill
 from harness.reports.evidence import Evidence
 from harness.reports.markdown import escape
 from harness.reports.table import HEADER, rows
-from harness.reports.words import FOOTNOTE, headline
+from harness.reports.words import FOOTNOTE, headline, sections
 from harness.series.model import PullRequestNotes, Series
 from harness.series.rules import Page, Part, Rules
 from harness.upstream_tests.model import ArmResult, TestReport
-from harness.vocabulary import Slot, Tier
+from harness.vocabulary import Slot
 
 __all__ = ["Subject", "render_page", "title_of"]
 
 # Where a submitter has to write; `--branch` refuses while one of these is left.
 TO_FILL = "**TO BE FILLED IN BY THE SUBMITTER**"
+# Of an experiment's report, what a reviewer looks for first.
+SHOWN = frozenset({"points", "A/A control"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,12 @@ def _experiment(evidence: Evidence) -> str:
     versions = evidence.arms[Slot.BASE].packages
     known = ", ".join(f"{name} {versions[name]}" for name in ("torch", "triton", "flashinfer-python") if name in versions)
     how = f"{plan.workload}, {plan.tier}, {plan.mode} mode, {len(plan.generations)} generations, on {plan.device}; {known}"
-    footnote = FOOTNOTE[Tier.CONFIRM] if plan.tier is Tier.CONFIRM else FOOTNOTE[Tier.SCREEN]
-    return f"#### {plan.workload}\n\n{table}\n\n{escape(footnote)}\n\n{how}"
+    lists = "\n\n".join(
+        f"{title}:\n\n" + "\n".join(f"- {escape(line)}" for line in lines)
+        for title, lines in sections(evidence)
+        if title in SHOWN
+    )
+    return f"#### {plan.workload}\n\n{table}\n\n{escape(FOOTNOTE[plan.tier])}\n\n{lists}\n\n{how}"
 
 
 def _tests(results: Sequence[tuple[str, TestReport]]) -> str:

@@ -152,6 +152,7 @@ def test_a_series_that_lacks_nothing_gets_its_page_on_the_engine_s_template(read
     assert order[2] < page.index("| mean_tpot_ms (ms, lower is better)") < order[3]
     assert "| 0.031 | 6 generations |" in page
     assert "-23.35 % [-26.37, -20.20]" in page
+    assert "base against base in this plan: mean_tpot_ms -1.34 %" in page
     assert "| all | 0 |" in page
     assert "| patched | 10 | 2 |" in page
     assert "needs CUDA (2)" in page
