@@ -44,7 +44,8 @@ class Conflict:
 class Move:
     """A file that a patch changes and that is not there any more. `new` is None where no file looks like it.
 
-    `similarity` in percent is git's: how much of the old file the new one still has.
+    `similarity` in percent is git's; for a file that has grown so much that git does not see it, the lines of the old one that
+    the new one has.
     """
 
     old: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 
 from harness.drift.model import Move
 from harness.series.isolated import Isolated
@@ -11,6 +13,7 @@ from harness.series.isolated import Isolated
 __all__ = ["find_moves", "follow"]
 
 LEAST = 40  # percent of a file that must be left; git's own 50 misses files whose imports were rewritten
+SHORT = 3  # bytes of a line that any file may have, such as a bracket
 HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
@@ -27,15 +30,37 @@ def find_moves(here: Isolated, old: str, new: str, paths: Iterable[str]) -> tupl
         # and a file that was there before cannot be taken for the moved one.
         left = _tree(here, before)
         added = here.git_bytes("diff", "--name-only", "--no-renames", "--diff-filter=A", "-z", old, new)
-        right = _tree(
-            here, _entries(here, new, [name.decode("utf-8", "surrogateescape") for name in added.split(b"\0") if name])
-        )
+        names = [name.decode("utf-8", "surrogateescape") for name in added.split(b"\0") if name]
+        right = _tree(here, _entries(here, new, names))
         words = ("diff-tree", "-r", "-z", "--name-status", "--diff-filter=R", "-l0", f"--find-renames={LEAST}%")
         told = here.git_bytes(*words, left, right).split(b"\0")
         for status, was, now in zip(told[0::3], told[1::3], told[2::3], strict=False):
             path = was.decode("utf-8", "surrogateescape")
             found[path] = Move(path, now.decode("utf-8", "surrogateescape"), int(status[1:]))
+        for path in wanted:
+            if path not in found:
+                found |= _grown(here, old, new, path, names)
     return tuple(found.get(path, Move(path, None)) for path in wanted)
+
+
+def _grown(here: Isolated, old: str, new: str, path: str, names: list[str]) -> dict[str, Move]:
+    """A file of the same name that has most of the old one's lines, and so many more that git does not see it."""
+    was = _lines(here, old, path)
+    kept = {}
+    for name in names:
+        if was and PurePosixPath(name).name == PurePosixPath(path).name:
+            left = was & _lines(here, new, name)
+            kept[name] = 100 * left.total() // was.total()
+    best = max(kept, key=kept.__getitem__, default=None)
+    return {path: Move(path, best, kept[best])} if best is not None and kept[best] >= LEAST else {}
+
+
+def _lines(here: Isolated, commit: str, path: str) -> Counter[bytes]:
+    """The lines of a file that say something, with how often they occur; none where there is no such file."""
+    if not _entries(here, commit, [path]):
+        return Counter()
+    content = here.git_bytes("cat-file", "blob", f"{commit}:{path}")
+    return Counter(stripped for line in content.split(b"\n") if len(stripped := line.strip()) > SHORT)
 
 
 def follow(content: bytes, moves: Mapping[str, str]) -> bytes:

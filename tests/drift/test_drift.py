@@ -206,6 +206,15 @@ def test_a_moved_file_is_followed_further_than_git_would(series, tmp_path):
     assert patch["followed"] == "clean"
 
 
+def test_a_moved_file_that_has_grown_is_found_by_its_name_and_lines(series, tmp_path):
+    grown = numbered(80, _70="seventy") + "".join(f"more {number}\n" for number in range(400))
+    series.release({"engine/core.py": None, "kernels/ops/core.py": grown, "kernels/wave/core.py": "line 1\n", "z.py": grown})
+    row, _ = head_row(series, tmp_path)
+    (patch,) = row["patches"]
+    assert patch["moves"] == [{"old": "engine/core.py", "new": "kernels/ops/core.py", "similarity": 97}]
+    assert patch["followed"] == "clean"
+
+
 def test_what_has_landed_is_known_without_the_old_files_too(series, tmp_path):
     (patch,) = series.series().glob("*.patch")
     text = patch.read_text()
