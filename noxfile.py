@@ -79,6 +79,18 @@ def bench_vllm(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def bench_sglang(session: nox.Session) -> None:
+    """Measure an SGLang series on a GPU: base against patched, with the engine's own benchmark scripts."""
+    harness(session, "bench_sglang", success=ANSWERED)
+
+
+@nox.session(default=False)
+def bench_flashinfer(session: nox.Session) -> None:
+    """Measure a FlashInfer series on a GPU: its own benchmark script (from git), else kernel workloads."""
+    harness(session, "bench_flashinfer", success=ANSWERED)
+
+
+@nox.session(default=False)
 def bench_kernels(session: nox.Session) -> None:
     """Measure one kernel: base against a series, or ours against its peers: nox -s bench_kernels -- paged_decode."""
     harness(session, "bench_kernels", success=ANSWERED)

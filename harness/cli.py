@@ -22,6 +22,8 @@ __all__ = ["COMMANDS", "build_parser", "main"]
 COMMANDS = (
     "doctor",
     "bench_vllm",
+    "bench_sglang",
+    "bench_flashinfer",
     "bench_kernels",
     "pin",
     "new",

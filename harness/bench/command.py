@@ -27,7 +27,7 @@ def run_bench(
     if request.dry_run:
         print(describe(plan_of(context, request, inputs, None, request.seed)))
         if not known_costs(context.paths, inputs.workload_id, inputs.mode).measured:
-            print("            (a guess from another 2-core machine: nothing of this workload has run here yet)")
+            print("            (a guess from other machines: nothing of this workload has run here yet)")
         return ExitCode.OK
     codes: list[ExitCode] = []
     outcomes: Counter[str] = Counter()

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 from harness.errors import ProbeError
 from harness.experiments.machine import Machine
 from harness.vocabulary import Device
 
-__all__ = ["device_fingerprint"]
+__all__ = ["AUTO", "device_fingerprint", "visible_device"]
 
+# What --device says where the workload and this machine decide.
+AUTO = "auto"
 _TIMEOUT_S = 30.0
+_NVIDIA = Path("/proc/driver/nvidia/version")
+
+
+def visible_device() -> Device:
+    """CUDA where there is an NVIDIA driver, else the CPU; asks no tool, so it is quick."""
+    return Device.CUDA if _NVIDIA.exists() or shutil.which("nvidia-smi") else Device.CPU
 
 
 def device_fingerprint(device: Device, machine: Machine) -> str:

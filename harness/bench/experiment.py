@@ -192,7 +192,7 @@ def _measure(
         if reading.state is GuardState.FIRED:
             context.progress.warn(f"runs on this machine as it is now would be void, {reading.guard} guard: {reading.detail}")
     held = folders_of(slots.values()) | {store.folder}
-    if isinstance(inputs.workload, EngineWorkload):
+    if isinstance(inputs.workload, EngineWorkload) and inputs.workload.model:
         held |= {model_folder(context.paths, inputs.workload.model)}
     with using(context.paths, sorted(held)):
         for arm in slots.values():

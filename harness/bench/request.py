@@ -7,6 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.bench.devices import AUTO, visible_device
 from harness.errors import UsageError
 from harness.vocabulary import Device, Mode, Tier
 
@@ -65,8 +66,8 @@ class BenchRequest:
         )
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, default_series: str, default_device: Device = Device.CPU) -> None:
-    """The options that all engines' bench sessions have."""
+def add_arguments(parser: argparse.ArgumentParser, *, default_series: str, default_device: Device | None = Device.CPU) -> None:
+    """The options that all engines' bench sessions have. Without a default device, machine and workload decide."""
     what = parser.add_argument_group("what is compared")
     what.add_argument(
         "--patched",
@@ -81,7 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser, *, default_series: str, defau
     run.add_argument("--workload", metavar="NAME", help="a file of workloads/ (default: the series' first)")
     run.add_argument("--model", metavar="PATH|NAME", help="a real model's folder, or another model of workloads/models")
     run.add_argument(
-        "--device", choices=[one.value for one in Device], default=default_device.value, help="default: %(default)s"
+        "--device",
+        choices=[AUTO, *(one.value for one in Device)] if default_device is None else [one.value for one in Device],
+        default=AUTO if default_device is None else default_device.value,
+        help="default: %(default)s" + (" (cuda where there is a GPU and a workload for it)" if default_device is None else ""),
     )
     how = parser.add_argument_group("how much")
     how.add_argument("--confirm", action="store_true", help="a verdict (many generations) instead of a screen (one)")
@@ -132,7 +136,7 @@ def request_of(args: argparse.Namespace) -> BenchRequest:
         workload=args.workload,
         model=args.model,
         pin=args.pin,
-        device=Device(args.device),
+        device=visible_device() if args.device == AUTO else Device(args.device),
         mirror=args.mirror,
         tier=Tier.CONFIRM if args.confirm else Tier.SCREEN,
         mode=Mode(args.mode) if args.mode else None,

@@ -7,6 +7,8 @@
     nox -s bench_vllm -- --confirm --dry-run                what would be run, and what it takes
     nox -s bench_vllm -- --resume ID                        go on after a kill; finished generations are kept
 
+On a GPU, --device cuda and workloads like vllm/llama-8b-serve measure with dummy weights of Llama 3.1 8B; where nobody names a
+device, it is cuda if there is a GPU and a workload of the series for it, and the session says which it took.
 A screen takes minutes and never says "faster": it says whether a change is worth confirming. --confirm gives the verdict
 faster, slower, equivalent, inconclusive or void. The first use installs vLLM's CPU environment (about 6 GB).
 Exit codes: 0 faster, equivalent or a screen; 10 slower; 11 inconclusive; 12 void; 1 error or named by --fail-on; 2 usage.
@@ -15,42 +17,20 @@ Exit codes: 0 faster, equivalent or a screen; 10 slower; 11 inconclusive; 12 voi
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 
-from harness.arms.model import Arm
-from harness.bench.request import add_arguments, request_of
+from harness.bench.request import add_arguments
 from harness.context import Context
-from harness.runs.model import Backend
-from harness.vocabulary import Engine, ExitCode, Mode, Slot
-from harness.workloads.model import EngineWorkload
+from harness.vocabulary import Device, Engine, ExitCode
 
 DEFAULT_SERIES = "vllm/penalties-bin-counts"
-DEFAULT_WORKLOAD = "vllm/penalties-serve"
+DEFAULT_WORKLOADS = {Device.CUDA: "vllm/llama-8b-serve", Device.CPU: "vllm/penalties-serve"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_arguments(parser, default_series=DEFAULT_SERIES)
+    add_arguments(parser, default_series=DEFAULT_SERIES, default_device=None)
 
 
 def main(args: argparse.Namespace, context: Context) -> ExitCode:
-    from harness.bench.command import run_bench  # noqa: PLC0415 - keeps --help quick
+    from harness.bench.engines import Session, bench_engine  # noqa: PLC0415 - keeps --help quick
 
-    return run_bench(context, Engine.VLLM, request_of(args), _backend, default_workload=DEFAULT_WORKLOAD)
-
-
-def _backend(context: Context, arms: Mapping[Slot, Arm], workload: EngineWorkload, mode: Mode) -> Backend:
-    from harness.arms.modules import check_modules  # noqa: PLC0415
-    from harness.arms.variables import arm_environment  # noqa: PLC0415
-    from harness.runs.engine_backend import EngineBackend  # noqa: PLC0415
-    from harness.workloads.synthetic import make_model  # noqa: PLC0415
-
-    return EngineBackend(
-        arms=arms,
-        workload=workload,
-        mode=mode,
-        model=make_model(context.paths, workload.model),
-        progress=context.progress,
-        environment_of=arm_environment,
-        modules_of=check_modules,
-        ports={},
-    )
+    return bench_engine(args, context, Session(Engine.VLLM, DEFAULT_WORKLOADS))
