@@ -75,18 +75,9 @@ def _check(args: argparse.Namespace, context: Context, name: str) -> Iterator[Fi
 
 
 def _linters(args: argparse.Namespace, context: Context, series: Series, pin: Pin, rules: Rules) -> Iterator[Finding]:
-    from harness.linters.run import lint_files  # noqa: PLC0415
-    from harness.linters.tools import linter_environment  # noqa: PLC0415
-    from harness.series.patchfile import read_patch  # noqa: PLC0415
-    from harness.series.reader import patches_for  # noqa: PLC0415
-    from harness.trees.worktrees import base_tree, patched_tree  # noqa: PLC0415
+    from harness.linters.series import lint_on_pin  # noqa: PLC0415
 
-    packages = sorted({linter.package for linter in rules.linters})
-    base = base_tree(context.paths, pin, progress=context.progress, mirror=args.mirror)
-    patched = patched_tree(context.paths, pin, series, progress=context.progress, mirror=args.mirror)
-    files = sorted({change.path for patch in patches_for(series, pin.version) for change in read_patch(patch).changes})
-    programs = linter_environment(context.paths, packages, context.progress)
-    for file, message in lint_files(programs, rules.linters, base.path, patched.path, files):
+    for file, message in lint_on_pin(context.paths, series, pin, rules, context.progress, mirror=args.mirror):
         yield Finding(series.id, f"{pin.name}, {file}", message)
 
 

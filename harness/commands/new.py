@@ -59,6 +59,8 @@ removal = ""
 # [duplicates]
 # date = {today}
 # links = []
+
+# What the pull request needs beside all this stands in a table [pr]: `nox -s pr -- {id}` lists its fields.
 """
 
 

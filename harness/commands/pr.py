@@ -9,7 +9,8 @@
 The page is for the head pin: its template, the series' port to it. What no file has (number for the title, layered claim,
 exactness, reproduction, evaluations) stands in the table [pr] of series.toml; a series without one is told its fields. Every
 evidence file must be of the commit and the device that the series names. The AI statement and the date of a search for
-duplicates are the submitter's; a branch needs both, and carries the name and the sign-off that the submitter's git knows.
+duplicates are the submitter's; a branch needs both, and carries the name and the sign-off that the submitter's git knows. The
+engine's own linters run on the head pin too (as `nox -s check -- --lint` does).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ RECENT = 14  # days that a search for duplicates is good for
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("series", metavar="ENGINE/NAME", help="the series")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when PR.md is missing or not current")
+    parser.add_argument("--no-lint", action="store_true", help="do not run the engine's linters; the page says so")
     parser.add_argument("--branch", metavar="NAME", help="make a signed-off branch of that name at the head pin")
     parser.add_argument("--tree", type=Path, metavar="PATH", help="the clone of your own that gets the branch")
     parser.add_argument("--mirror", type=Path, metavar="PATH", help="a local git repository of the engine to take the pin from")
@@ -77,6 +79,7 @@ def main(args: argparse.Namespace, context: Context) -> ExitCode:
 
 def _subject(args: argparse.Namespace, context: Context, series: Series, head: Pin) -> tuple[Subject, str]:
     from harness.errors import PullRequestError  # noqa: PLC0415
+    from harness.linters.series import lint_on_pin  # noqa: PLC0415
     from harness.pull_request.evidence import gather  # noqa: PLC0415
     from harness.pull_request.missing import missing  # noqa: PLC0415
     from harness.pull_request.page import Subject  # noqa: PLC0415
@@ -95,11 +98,15 @@ def _subject(args: argparse.Namespace, context: Context, series: Series, head: P
     if rules.page is not None:
         template = read_template(repository(paths, series.engine), base.commit, rules.page, head.name)
     lacking = missing(series, head, rules, template, gathered)
+    if not args.no_lint and head.version in {series.pin, *series.ports}:
+        found = lint_on_pin(paths, series, head, rules, context.progress, mirror=args.mirror, source=args.source)
+        lacking += tuple(f"{head.name}, {file}: {message}" for file, message in found)
     if lacking or series.pr is None or rules.page is None:
         lines = "".join(f"\n  - {one}" for one in lacking)
         raise PullRequestError(f"{series.id} is not ready for a pull request; {len(lacking)} things are missing:{lines}")
     tips = tuple((pin, str(source), tip) for (name, pin, source), tip in sorted(lock.tips.items()) if name == series.id)
-    return Subject(series, series.pr, head, rules, rules.page, template, gathered, tips), base.commit
+    linted = not args.no_lint
+    return Subject(series, series.pr, head, rules, rules.page, template, gathered, tips, linted), base.commit
 
 
 def _branch(args: argparse.Namespace, context: Context, subject: Subject, base: str, today: datetime.date) -> None:

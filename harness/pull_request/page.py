@@ -38,6 +38,8 @@ class Subject:
     template: Template
     gathered: Gathered
     tips: tuple[tuple[str, str, str], ...]
+    # Whether the engine's linters were run on the head pin; they were content, or there would be no page.
+    linted: bool
 
 
 def title_of(series: Series, notes: PullRequestNotes) -> str:
@@ -185,8 +187,11 @@ def _duplicates(subject: Subject) -> str:
 
 
 def _lint(subject: Subject) -> str:
-    own = "with the repository's own configuration" if subject.template.own else f"settings: {subject.page.source}"
-    return _headed("Linters", f"{_commands(subject.page.linters)}\n\n({own})")
+    linters = ", ".join(dict.fromkeys(linter.name for linter in subject.rules.linters))
+    said = f"{linters} on the files of the series at {subject.head.version}: no complaint that the base does not have."
+    if not subject.linted:
+        said = f"{linters}: not run here."
+    return _headed("Linters", f"{said}\n\n{_commands(subject.page.linters)}\n\n(versions: {subject.page.source})")
 
 
 def _headed(heading: str, text: str) -> str:

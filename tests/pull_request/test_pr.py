@@ -52,7 +52,7 @@ share = "30 %"
 predicted = "25 %"
 measured = "23 %"
 """
-PR = ("pr", "vllm/faster-core")
+PR = ("pr", "vllm/faster-core", "--no-lint")
 TODAY = datetime.datetime.now(tz=datetime.UTC).date()
 
 
@@ -165,6 +165,24 @@ def test_a_series_that_lacks_nothing_gets_its_page_on_the_engine_s_template(read
     assert "Say what." not in page
     assert ".github/PULL_REQUEST_TEMPLATE.md of vllm-2.0" in page
     assert ready.asks(*PR, "--check")[0] == 0
+
+
+def test_what_the_engine_s_linters_say_is_missing_too_and_that_they_were_content_is_said(ready, tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "ruff"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nfor file; do :; done\n! grep -n thirty $file\n")
+    program.chmod(0o755)
+    monkeypatch.setattr("harness.linters.series.linter_environment", lambda *_: program.parent)
+    code, _, err = ready.asks("pr", "vllm/faster-core")
+    assert code == 1
+    assert "vllm-2.0, engine/core.py: ruff==0.14.0 check (upstream/rules.toml: this source has no pyproject.toml):" in err
+    assert "30:thirty" in err
+    program.write_text("#!/bin/sh\nexit 0\n")
+    assert ready.asks("pr", "vllm/faster-core")[0] == 0
+    page = (ready.series() / "PR.md").read_text()
+    assert "on the files of the series at 2.0: no complaint that the base does not have." in page
+    assert ready.asks(*PR)[0] == 0
+    assert "clang-format==21.1.2: not run here." in (ready.series() / "PR.md").read_text()
 
 
 def test_a_page_that_is_not_current_fails_the_check(ready):
