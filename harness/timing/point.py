@@ -24,7 +24,8 @@ __all__ = ["Findings", "Prepared", "Settings", "measure", "prepare"]
 
 # Rows may be worse than the tensor by this much before it counts as wrong.
 ROW_FACTOR = 4.0
-WARM_CALLS = 16
+# Calls of the warm graph: as many as the cold one has, and no more than are needed to make a short kernel measurable.
+MOST_WARM_CALLS = 16
 HOST_CALLS = 30
 # Work after the end of the span that is more than waiting for an idle device takes (5 to 20 µs), as time and as a share.
 OUTSIDE_US = 60.0
@@ -104,7 +105,7 @@ def prepare(device: Device, work: Workfile, point: Mapping[str, Any], variant: s
     if "cold" in settings.states:
         programs["cold"] = device.record([_bound(work, case) for case in cases], keep=True)
     if "warm" in settings.states:
-        programs["warm"] = device.record([_bound(work, cases[0])] * WARM_CALLS, keep=False)
+        programs["warm"] = device.record([_bound(work, cases[0])] * min(count, MOST_WARM_CALLS), keep=False)
     device.synchronize()
     return Prepared(point, variant, cases, programs, expected, prints, moved, flops, device.used_bytes() - before)
 
