@@ -2,6 +2,7 @@
 
   nox -s pr -- vllm/NAME                       write patches/vllm/NAME/PR.md
   nox -s pr -- vllm/NAME --check               write nothing; fail when something is missing or PR.md is not current
+  nox -s pr -- --check                         the same for every series that is called ready
   nox -s pr -- vllm/NAME --branch my-topic     and make the branch, in the engine's repository of the harness
   nox -s pr -- vllm/NAME --branch my-topic --tree ~/vllm
                                                in a clone of your own, from where it can be pushed
@@ -17,14 +18,14 @@ from __future__ import annotations
 
 import argparse
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.context import Context
-from harness.vocabulary import ExitCode, Source
+from harness.vocabulary import ExitCode, SeriesStatus, Source
 
 if TYPE_CHECKING:
-    from harness.pins.model import Pin
     from harness.pull_request.page import Subject
     from harness.series.model import Series
 
@@ -34,7 +35,9 @@ RECENT = 14  # days that a search for duplicates is good for
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("series", metavar="ENGINE/NAME", help="the series")
+    parser.add_argument(
+        "series", nargs="?", metavar="ENGINE/NAME", help="the series (with --check, default: all that are ready)"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail when PR.md is missing or not current")
     parser.add_argument("--no-lint", action="store_true", help="do not run the engine's linters; the page says so")
     parser.add_argument("--branch", metavar="NAME", help="make a signed-off branch of that name at the head pin")
@@ -46,28 +49,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace, context: Context) -> ExitCode:
-    from harness.errors import PullRequestError, UsageError  # noqa: PLC0415 - keeps --help quick
-    from harness.files import write_atomically  # noqa: PLC0415
-    from harness.pins.reader import read_pins  # noqa: PLC0415
-    from harness.pull_request.page import render_page, title_of  # noqa: PLC0415
-    from harness.series.reader import read_series  # noqa: PLC0415
+    from harness.errors import UsageError  # noqa: PLC0415 - keeps --help quick
+    from harness.series.reader import list_series, read_series  # noqa: PLC0415
 
     if args.tree and not args.branch:
         raise UsageError("--tree goes with --branch")
-    paths = context.paths
-    series = read_series(paths, args.series)
-    head = read_pins(paths.pins_file).find(series.engine, "head")
-    subject, base = _subject(args, context, series, head)
+    if args.check:
+        names = [args.series] if args.series else list_series(context.paths)
+        chosen = [read_series(context.paths, name) for name in names]
+        return _check(args, context, [one for one in chosen if args.series or one.status is SeriesStatus.READY])
+    if not args.series:
+        raise UsageError("name a series, or check all that are ready with --check")
+    return _write(args, context, read_series(context.paths, args.series))
+
+
+def _write(args: argparse.Namespace, context: Context, series: Series) -> ExitCode:
+    from harness.errors import PullRequestError  # noqa: PLC0415
+    from harness.files import write_atomically  # noqa: PLC0415
+    from harness.pull_request.page import render_page, title_of  # noqa: PLC0415
+
+    subject, base = _subject(args, context, series)
     file = series.directory / "PR.md"
     today = datetime.datetime.now(tz=datetime.UTC).date()
-    if args.check:
-        old = file.read_text(encoding="utf-8") if file.is_file() else ""
-        if _undated(old) != _undated(render_page(subject, today)):
-            raise PullRequestError(
-                f"{file} is not what series.toml and evidence/ say now: `nox -s pr -- {series.id}` writes it"
-            )
-        print(f"{series.id}: nothing is missing, PR.md is current")
-        return ExitCode.OK
     write_atomically(file, render_page(subject, today), PullRequestError)
     print(f"title  {title_of(series, subject.notes)}")
     print(f"page   {file}")
@@ -77,9 +80,33 @@ def main(args: argparse.Namespace, context: Context) -> ExitCode:
     return ExitCode.OK
 
 
-def _subject(args: argparse.Namespace, context: Context, series: Series, head: Pin) -> tuple[Subject, str]:
+def _check(args: argparse.Namespace, context: Context, chosen: Sequence[Series]) -> ExitCode:
+    from harness.errors import UpkernelError  # noqa: PLC0415
+    from harness.pull_request.page import render_page  # noqa: PLC0415
+
+    failed = 0
+    for series in chosen:
+        file = series.directory / "PR.md"
+        old = file.read_text(encoding="utf-8") if file.is_file() else ""
+        try:
+            subject, _ = _subject(args, context, series)
+        except UpkernelError as error:  # one that is not ready must not hide another
+            print(error)
+            failed += 1
+            continue
+        if _undated(old) == _undated(render_page(subject, datetime.datetime.now(tz=datetime.UTC).date())):
+            print(f"{series.id}: nothing is missing, PR.md is current")
+        else:
+            print(f"{file} is not what series.toml and evidence/ say now: `nox -s pr -- {series.id}` writes it")
+            failed += 1
+    print(f"{len(chosen)} series: {failed} not ready for a pull request")
+    return ExitCode.ERROR if failed else ExitCode.OK
+
+
+def _subject(args: argparse.Namespace, context: Context, series: Series) -> tuple[Subject, str]:
     from harness.errors import PullRequestError  # noqa: PLC0415
     from harness.linters.series import lint_on_pin  # noqa: PLC0415
+    from harness.pins.reader import read_pins  # noqa: PLC0415
     from harness.pull_request.evidence import gather  # noqa: PLC0415
     from harness.pull_request.missing import missing  # noqa: PLC0415
     from harness.pull_request.page import Subject  # noqa: PLC0415
@@ -90,6 +117,7 @@ def _subject(args: argparse.Namespace, context: Context, series: Series, head: P
     from harness.trees.worktrees import base_of  # noqa: PLC0415
 
     paths = context.paths
+    head = read_pins(paths.pins_file).find(series.engine, "head")
     rules = read_rules(paths.root / "upstream" / "rules.toml", series.engine)
     base = base_of(paths, head, progress=context.progress, mirror=args.mirror, source=args.source)
     lock = read_lock(paths.lock_file)

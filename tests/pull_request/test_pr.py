@@ -186,10 +186,34 @@ def test_what_the_engine_s_linters_say_is_missing_too_and_that_they_were_content
 
 
 def test_a_page_that_is_not_current_fails_the_check(ready):
-    assert "is not what series.toml and evidence/ say now" in refused(ready, "--check")
+    code, out, _ = ready.asks(*PR, "--check")
+    assert code == 1
+    assert "is not what series.toml and evidence/ say now" in out
+    assert not (ready.series() / "PR.md").exists()
     assert ready.asks(*PR)[0] == 0
+    assert ready.asks(*PR, "--check")[0] == 0
     edit(ready, "19 to 2 ms", "19 to 3 ms")
-    assert "is not what series.toml and evidence/ say now" in refused(ready, "--check")
+    assert ready.asks(*PR, "--check")[0] == 1
+
+
+def test_every_series_that_is_called_ready_is_checked_and_a_draft_is_not(ready):
+    check = ("pr", "--check", "--no-lint")
+    ready.make_series({"engine/other.py": numbered(20, _3="three")}, name="vllm/draft")
+    code, out, _ = ready.asks(*check)
+    assert (code, out) == (0, "0 series: 0 not ready for a pull request\n")
+    assert ready.asks(*PR)[0] == 0
+    edit(ready, 'status = "draft"', 'status = "ready"')
+    code, out, _ = ready.asks(*check)
+    assert (code, out.splitlines()[-1]) == (0, "1 series: 0 not ready for a pull request")
+    toml = ready.series("vllm/draft") / "series.toml"
+    toml.write_text(toml.read_text().replace('status = "draft"', 'status = "ready"'))
+    code, out, _ = ready.asks(*check)
+    assert code == 1
+    assert "vllm/draft is not ready for a pull request" in out
+    assert "vllm/faster-core: nothing is missing" in out
+    code, _, err = ready.asks("pr")
+    assert code == 2
+    assert "name a series" in err
 
 
 def test_everything_that_is_missing_is_listed_at_once(person):

@@ -10,9 +10,16 @@ from pathlib import Path
 import pytest
 
 from harness.experiments import codec
+from harness.progress import Progress
+from harness.series.reader import read_series
+from harness.upstream_tests.arms import TestArm
 from harness.upstream_tests.compare import changes
 from harness.upstream_tests.model import ChangeKind, TestOutcome, read_report
 from harness.upstream_tests.record import Ended, read_record
+from harness.upstream_tests.run import Limits
+from harness.upstream_tests.session import Session, run_session
+from harness.vocabulary import Device, Source
+from tests.series.conftest import numbered
 from tests.upstream_fakes import SPDX
 
 COMMAND = ("upstream_tests", "vllm/faster-core", "--python", sys.executable)
@@ -235,3 +242,32 @@ def test_half_a_line_of_a_record_is_not_read(tmp_path):
     record = read_record(file)
     assert record.running == "a"
     assert record.ended == {}
+
+
+def test_tests_inside_an_engine_s_package_run_against_each_arm_s_own_code(person, tmp_path):
+    """SGLang's layout: the package below python/, some tests inside it, and a wheel without the folder test/."""
+    inside, outside = "python/sglang/test/test_inside.py", "test/registered/test_own.py"
+    text = "import sglang.core\n\ndef test_value():\n    assert sglang.core.VALUE == 2\n"
+    arms = []
+    for name, value in (("base", 1), ("patched", 2)):
+        root = tmp_path / name
+        files = {"python/sglang/__init__.py": "", "python/sglang/core.py": f"VALUE = {value}\n", inside: text}
+        for file, content in (files | ({outside: text} if value == 2 else {})).items():
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            (root / file).write_text(content)
+        environment = {"PYTHONPATH": str(root / "python"), "PYTHONSAFEPATH": "1"}
+        arms.append(TestArm(name, root, Path(sys.executable), environment, "0" * 40, Source.ARCHIVE))
+    person.release({"engine/core.py": numbered(80, _1="one")})
+    directory = person.make_series({outside: text}, name="sglang/x", pin='"1.0"')
+    series = read_series(person.paths, directory.parent.name + "/x")
+    missing = "test/registered/test_gone.py"
+    files = (inside, outside, missing)
+    session = Session(series, "1.0", Device.CPU, files, (), Limits(60, 60), tmp_path / "output")
+    report = run_session(session, arms[0], arms[1], Progress(quiet=True))
+    assert report.missing_files == (missing,)
+    assert report.base.counts == {"failed": 2}
+    assert report.patched.counts == {"passed": 2}
+    assert {one.test for one in report.changes if one.kind is ChangeKind.FIXED} == {
+        f"{inside}::test_value",
+        f"{outside}::test_value",
+    }
