@@ -9,6 +9,7 @@ from harness.experiments.samples import attempts_of, ratio_values
 from harness.experiments.statistics import generation_value, log_ratios, t_interval
 from harness.reports.evidence import Evidence
 from harness.reports.table import number
+from harness.runs.kernel_names import kernels_in
 from harness.vocabulary import Slot, Tier
 from harness.workloads.kernel_model import ERROR_KEY, KernelWorkload, point_key
 
@@ -28,7 +29,24 @@ def point_lines(evidence: Evidence) -> tuple[str, ...]:
     for point in workload.points:
         parts = [text for state in workload.states if (text := _state(evidence, state, point))]
         found.append(f"{point}: {'; '.join(parts)}{_errors(evidence, point)}" if parts else f"{point}: not measured")
-    return tuple(found)
+    return (*found, *_kernels(evidence))
+
+
+def _kernels(evidence: Evidence) -> tuple[str, ...]:
+    """Which kernels ran, by the driver's names: what a change replaced, or that it did not reach the kernel at all."""
+    ran = {
+        slot: frozenset(name for one in evidence.samples if one.counted and one.slot is slot for name in kernels_in(one.detail))
+        for slot in (Slot.BASE, Slot.PATCHED)
+    }
+    base, patched = ran[Slot.BASE], ran[Slot.PATCHED]
+    if not base and not patched:
+        return ()
+    parts = [
+        f"{what} {', '.join(sorted(names))}"
+        for what, names in (("in both arms", base & patched), ("base only", base - patched), ("patched only", patched - base))
+        if names
+    ]
+    return (f"kernels that ran: {'; '.join(parts)}",)
 
 
 def _errors(evidence: Evidence, point: str) -> str:

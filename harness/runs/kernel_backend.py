@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Protocol
@@ -16,6 +16,7 @@ from harness.arms.variables import RECORD_VARIABLE, arm_environment
 from harness.errors import EvidenceError
 from harness.files import write_atomically
 from harness.progress import Progress
+from harness.runs.kernel_names import told
 from harness.runs.kernel_worker import KernelWorker, PointResult
 from harness.runs.model import GuardReading, RunRequest, RunResult, Session
 from harness.runs.process import make_folder, stop_orphans
@@ -110,7 +111,8 @@ class _Session:
     worker: KernelWorker
     # How many workers share the device's memory.
     workers: int
-    results: list[PointResult] = field(default_factory=list)
+    # The kernels of the worker's first run, by point and state.
+    first: Mapping[str, Mapping[str, int]] | None = None
 
     def run(self, request: RunRequest) -> RunResult:
         make_folder(request.directory)
@@ -132,11 +134,16 @@ class _Session:
             where = f" after {len(results)} of {len(self.backend.points or workload.points)} points" if results else ""
             return RunResult(failure.outcome, detail=failure.detail + where, log=failure.log, seconds=time.monotonic() - start)
         _store(request.directory / POINTS_FILE, results)
-        guards = (*guards_of(results), *watch.readings(), self.backend.modules_of(self.backend.arms[self.slot], self._records))
-        self.results = results
-        return RunResult(
-            Outcome.OK, metrics_of(results, workload.states), guards, time.monotonic() - start, log=self.worker.log
+        if self.first is None:
+            self.first = kernels_of(results)
+        guards = (
+            *guards_of(results, self.first),
+            *watch.readings(),
+            self.backend.modules_of(self.backend.arms[self.slot], self._records),
         )
+        names = told(name for by in kernels_of(results).values() for name in by)
+        metrics, seconds = metrics_of(results, workload.states), time.monotonic() - start
+        return RunResult(Outcome.OK, metrics, guards, seconds, detail=names, log=self.worker.log)
 
     def _failed(self, one: PointResult, results: Sequence[PointResult], directory: Path, start: float) -> RunResult:
         # After an illegal access the whole CUDA context is lost, so the worker is not used again.
@@ -171,14 +178,24 @@ def metrics_of(results: Sequence[PointResult], states: Sequence[str]) -> dict[st
     return found
 
 
-def guards_of(results: Sequence[PointResult]) -> tuple[GuardReading, ...]:
-    """One reading a guard over all points; that every point was timed in the same way counts as part of the span."""
+def kernels_of(results: Sequence[PointResult]) -> dict[str, Mapping[str, int]]:
+    """Kernels of one replay, by "state/POINT", where the driver told them."""
+    return {point_key(state, one.point): names for one in results for state, names in one.kernels.items()}
+
+
+def guards_of(results: Sequence[PointResult], first: Mapping[str, Mapping[str, int]] | None = None) -> tuple[GuardReading, ...]:
+    """One reading a guard over all points. As part of the span counts that every point was timed in the same way, and that the
+    same kernels ran as in the worker's first run.
+    """
     readings = []
     modes = sorted({one.mode for one in results if one.mode})
     for guard in READ:
         fired = [f"{one.point}: {detail}" for one in results for detail in one.fired.get(guard, ())]
         if guard is Guard.SPAN and len(modes) > 1:
             fired.append(f"points were timed in different ways: {', '.join(modes)}")
+        if guard is Guard.SPAN and first is not None:
+            other = [key for key, names in kernels_of(results).items() if names != first.get(key)]
+            fired += [f"{key}: other kernels ran than in the worker's first run" for key in other]
         absent = [one.absent[guard] for one in results if guard in one.absent]
         if fired:
             more = f"; and {len(fired) - SHOWN} more" if len(fired) > SHOWN else ""

@@ -25,6 +25,7 @@ from harness.reports.evidence import build_evidence, read_evidence, write_eviden
 from harness.reports.points import point_lines
 from harness.reports.terminal import render_terminal
 from harness.runs.kernel_backend import KernelBackend, guards_of
+from harness.runs.kernel_names import kernels_in, short_name, told
 from harness.runs.kernel_worker import PointResult
 from harness.runs.model import GuardReading, RunRequest, RunResult
 from harness.trees.model import Tree
@@ -179,6 +180,35 @@ def test_points_timed_in_different_ways_fire_the_span_guard():
     assert "graph, wall" in span.detail
 
 
+def test_other_kernels_than_in_the_first_run_fire_the_span_guard():
+    results = [PointResult("a", mode="graph", kernels={"cold": {"slow": 2}})]
+    (span,) = [one for one in guards_of(results, {"cold/a": {"fast": 2}}) if one.guard is Guard.SPAN]
+    assert span.state is GuardState.FIRED
+    assert "cold/a: other kernels ran" in span.detail
+    (span,) = [one for one in guards_of(results, {"cold/a": {"slow": 2}}) if one.guard is Guard.SPAN]
+    assert span.state is GuardState.PASSED
+
+
+@pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        (
+            "_ZN10flashinfer34BatchPrefillWithPagedKVCacheKernelINS_12KernelTraitsEEvT_",
+            "flashinfer::BatchPrefillWithPagedKVCacheKernel",
+        ),
+        (
+            "_ZN2at6native43_GLOBAL__N__b6de9c8c_10_SoftMax_cu_9f978f6322cunn_SoftMaxForwardRegIfffEvPT1_",
+            "at::native::cunn_SoftMaxForwardReg",
+        ),
+        ("_Z6kernelPf", "kernel"),
+        ("kernel_unified_attention", "kernel_unified_attention"),
+    ],
+)
+def test_a_mangled_name_becomes_namespaces_and_name(mangled, name):
+    assert short_name(mangled) == name
+    assert kernels_in(told([mangled, mangled])) == {name}
+
+
 def plan_of(workload, tier, *, aa=False):
     same = ArmIdentity("base", "a" * 40, "a" * 64)
     return make_plan(
@@ -207,11 +237,12 @@ def experiment(backend, plan, tmp_path):
 
 
 def test_a_screen_finds_a_tenth_and_its_report_has_every_point(make, workload, tmp_path):
-    evidence = experiment(make(patched={"factor": 0.9}), plan_of(workload, Tier.SCREEN), tmp_path)
+    evidence = experiment(make(patched={"factor": 0.9, "kernel": "softmax_split"}), plan_of(workload, Tier.SCREEN), tmp_path)
     assert evidence.decision.sign is ScreenSign.WORTH_CONFIRMING
     assert evidence.decision.primary.ratio == pytest.approx(0.9, rel=2e-3)
     lines = point_lines(evidence)
-    assert len(lines) == len(POINTS)
+    assert len(lines) == len(POINTS) + 1
+    assert lines[-1] == "kernels that ran: base only fake::softmax; patched only softmax_split"
     assert lines[1].startswith("middle: cold 20")
     percent = float(lines[1].split("µs, ")[1].split(" %")[0])
     assert percent == pytest.approx(-10.0, abs=0.1)
