@@ -29,15 +29,14 @@ class Tile:
 
 
 def choose_tile(kv_bytes: int, head_dim: int, rows: int) -> Tile:
-    """Measured on an H200 at head_dim 128 and 16 rows (bench.py); elsewhere kept within registers and shared memory.
+    """Measured on an H200 at head_dim 128 and 16 rows, bf16 and fp8 alike; elsewhere kept within registers and shared memory.
 
     kv_bytes: of one cache element; rows: of the query operand (a power of two of at least 16).
     """
     if rows > 32 or head_dim > 128:
         return Tile(32, 8 if rows * head_dim > 8192 else 4, 2, 4)
-    if kv_bytes == 1:
-        return Tile(128 if head_dim <= 128 else 64, 4, 2, 4)
-    return Tile(64, 4, 3, 4)
+    # Two warps: with 16 rows, four would have a quarter of the smallest matrix operand each, and convert the same fp8 tile.
+    return Tile(64, 2 if rows == 16 else 4, 3, 4)
 
 
 @functools.cache

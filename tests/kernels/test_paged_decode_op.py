@@ -21,7 +21,7 @@ DEVICE = "cuda" if GPU else "cpu"
 if not GPU:
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined, those of triton's own library included
 
-from upkernel.paged_decode import torch_op  # noqa: E402
+from upkernel.paged_decode import backends, torch_op  # noqa: E402
 from upkernel.paged_decode.arguments import NotCoveredError  # noqa: E402
 from upkernel.paged_decode.inputs import Case, Inputs, make_inputs  # noqa: E402
 from upkernel.paged_decode.reference import paged_decode_reference, relative_error  # noqa: E402
@@ -31,6 +31,7 @@ from upkernel.paged_decode.torch_op import paged_decode, workspace_for  # noqa: 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Conversion of an array with ndim > 0:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning"),  # torch.compile's own
 ]
 BF16, F16, E4M3, E5M2 = torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2
 KERNELS = ("cuda", "triton") if GPU else ("triton",)
@@ -43,6 +44,8 @@ MIXED = (0, 1, 15, 16, 17, 33, 100, 257) if GPU else (0, 1, 16, 17, 70)
 
 @pytest.fixture(params=KERNELS)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "cuda" and (reason := backends._machine_refusal(torch.device("cuda", 0))):
+        pytest.skip(reason)
     monkeypatch.setenv("UPKERNEL_PAGED_DECODE", request.param)
     return request.param
 
@@ -355,8 +358,6 @@ def test_an_old_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fallback_is_logged_with_its_reason_and_a_fixed_kernel_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from upkernel.paged_decode import backends
-
     x = good()
     backends._say_once.cache_clear()
     monkeypatch.setattr(backends, "cuda_refusal", lambda _: "nvcc was not found")
