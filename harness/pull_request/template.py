@@ -35,13 +35,16 @@ def read_template(repository: Path, commit: str, page: Page, pin: str) -> Templa
     if listed:
         text = git(repository, "cat-file", "blob", f"{commit}:{page.template}").stdout
         return Template(COMMENT.sub("", text).strip() + "\n", f"{page.template} of {pin}", own=True)
-    text = "".join(f"## {section.heading}\n\n" for section in page.sections)
+    # without the template's own text, a section that nothing goes into would be a heading alone
+    text = "".join(f"## {section.heading}\n\n" for section in page.sections if section.parts)
     origin = f"upstream/rules.toml, read {page.date} ({page.source}): the source of {pin} has no {page.template}"
     return Template(text, origin, own=False)
 
 
 def template_changes(template: Template, page: Page) -> tuple[str, ...]:
     """How the template differs from what rules.toml knows of it; nothing can be put in its place where it does."""
+    if not template.own:
+        return ()
     known = [plain(section.heading) for section in page.sections]
     there = template.headings
     changes = [f"heading {name!r} is new" for name in there if name not in known]
