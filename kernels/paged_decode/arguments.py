@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -226,11 +227,13 @@ def check_lengths(a: Arguments) -> None:
     """
     pages = a.k_cache.shape[0]
     starts = a.indptr.tolist() if a.indptr is not None else None
+    # Rows of a larger table (SGLang's) begin anywhere, and then only the list's end bounds them.
+    ordered = starts is not None and all(x <= y for x, y in pairwise(starts))
     for b, length in enumerate(a.seq_lens.tolist()):
         if length < 0:
             raise ValueError(f"seq_lens[{b}] is {length}, it must be 0 or more")
         need = -(-length // a.page)
-        row = a.block_table[b] if starts is None else a.block_table[starts[b] : starts[b + 1]]
+        row = a.block_table[b] if starts is None else a.block_table[starts[b] : starts[b + 1] if ordered else None]
         if row.numel() < need:
             raise ValueError(
                 f"block_table has {row.numel()} pages for request {b}, but seq_lens[{b}] is {length}, "

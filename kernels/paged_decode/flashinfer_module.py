@@ -111,9 +111,8 @@ class BatchDecodeWithPagedKVCacheWrapper:
         else:
             batch, room = self._lens.shape[0], self._buffers[1].shape[0]
             if len(last_page_len) != batch or len(indices) > room:
-                raise ValueError(
-                    f"plan has {len(last_page_len)} requests and {len(indices)} pages, the graph's buffers hold {batch} and {room}"
-                )
+                got = f"plan has {len(last_page_len)} requests and {len(indices)} pages"
+                raise ValueError(f"{got}, the graph's buffers hold {batch} and {room}")
             self._indptr, self._indices, last = self._buffers
             self._indptr.copy_(indptr, non_blocking=non_blocking)
             self._indices[: len(indices)].copy_(indices, non_blocking=non_blocking)
@@ -121,7 +120,7 @@ class BatchDecodeWithPagedKVCacheWrapper:
         pages = self._indptr[1:] - self._indptr[:-1]
         torch.mul((pages - 1) * page + last, pages > 0, out=self._lens)
 
-    def run(  # noqa: PLR0917  FlashInfer's order
+    def run(
         self,
         q: torch.Tensor,
         paged_kv_cache: torch.Tensor | tuple[torch.Tensor, torch.Tensor],

@@ -131,7 +131,8 @@ def paged_decode(
     k_cache, v_cache: ``[pages, page_size, heads_kv, D]`` in this order of dimensions with any strides (a cache in HND order
     is transposed by the caller, which moves nothing); q's dtype, float8_e4m3fn or float8_e5m2; heads_q is 1 to 16 times
     heads_kv; page_size is a power of two.
-    block_table: int32 page numbers, ``[batch, pages]``; or one flat list, with ``indptr`` int32 ``[batch + 1]``.
+    block_table: int32 page numbers, ``[batch, pages]``; or one flat list, with ``indptr`` int32 ``[batch + 1]``: request b's
+    pages begin at ``indptr[b]``.
     seq_lens: int32 ``[batch]``, tokens in the cache, the newest included; 0 is allowed and gives zeros and lse -inf.
     k_scale, v_scale: stored * scale is the value; a number, or float32 on the GPU with 1 or heads_kv values.
     out: like q. lse: float32 ``[batch * q_len, heads_q]``; ``return_lse`` returns it as well.

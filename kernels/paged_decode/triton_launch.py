@@ -28,10 +28,10 @@ class Tile:
     min_tiles: int = 1
 
 
-def choose_tile(kv_bytes: int, head_dim: int, rows: int) -> Tile:
+def choose_tile(head_dim: int, rows: int) -> Tile:
     """Measured on an H200 at head_dim 128 and 16 rows, bf16 and fp8 alike; elsewhere kept within registers and shared memory.
 
-    kv_bytes: of one cache element; rows: of the query operand (a power of two of at least 16).
+    rows: of the query operand (a power of two of at least 16).
     """
     if rows > 32 or head_dim > 128:
         return Tile(32, 8 if rows * head_dim > 8192 else 4, 2, 4)
@@ -59,7 +59,7 @@ def scratch_bytes(a: Arguments, tile: Tile | None = None) -> int:
 
 
 def _tile_of(a: Arguments) -> Tile:
-    return choose_tile(a.k_cache.element_size(), a.head_dim, max(16, _power(a.group * a.q_len)))
+    return choose_tile(a.head_dim, max(16, _power(a.group * a.q_len)))
 
 
 def constants(  # noqa: PLR0917  one line for each compile-time argument of the kernel

@@ -60,13 +60,13 @@ class UpkernelBackend(FlashAttentionBackend):
         return False
 
 
-def uniform_q_len(common: CommonAttentionMetadata) -> int:
-    """Query tokens of each request if all have the same 1 to 8 and attention is causal, else 0.
+def uniform_q_len(common: CommonAttentionMetadata, most: int) -> int:
+    """Query tokens of each request if all have the same number up to ``most`` and attention is causal, else 0.
 
     Requests that pad a captured graph have no token and stand at the end.
     """
     longest = common.max_query_len
-    if not 1 <= longest <= MAX_Q_LEN or common.causal is not True:
+    if not 1 <= longest <= most or common.causal is not True:
         return 0
     if longest == 1:
         return 1
@@ -86,7 +86,7 @@ class UpkernelBuilder(FlashAttentionMetadataBuilder):
     def __init__(self, kv_cache_spec: Any, layer_names: list[str], vllm_config: Any, device: torch.device) -> None:
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
         speculative = getattr(vllm_config, "speculative_config", None)
-        tokens = 1 + (speculative.num_speculative_tokens or 0 if speculative else 0)
+        self.most = min(MAX_Q_LEN, 1 + (speculative.num_speculative_tokens or 0 if speculative else 0))
         # Allocated here and never in forward; layers run one after the other, so they share it.
         self.workspace = workspace_for(
             device,
@@ -94,13 +94,14 @@ class UpkernelBuilder(FlashAttentionMetadataBuilder):
             heads_q=self.num_heads_q,
             heads_kv=self.num_heads_kv,
             head_dim=self.headdim,
-            q_len=min(tokens, MAX_Q_LEN),
+            q_len=self.most,
         )
 
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> FlashAttentionMetadata:
-        q_len = uniform_q_len(common_attn_metadata) if common_prefix_len == 0 and self.dcp_world_size == 1 else 0
+        alone = common_prefix_len == 0 and self.dcp_world_size == 1
+        q_len = uniform_q_len(common_attn_metadata, self.most) if alone else 0
         # A decode batch needs no schedule of FlashAttention's, which would cost a kernel launch.
         metadata = super().build(common_prefix_len, common_attn_metadata, fast_build or q_len > 0)
         metadata.upkernel_q_len = q_len
