@@ -21,6 +21,8 @@ def misbehave(how):
     if how == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
 
+HITS = [0]
+
 def serve():
     print("fake server starts", flush=True)
     misbehave(os.environ.get("FAKE_SERVER"))
@@ -29,8 +31,12 @@ def serve():
             if self.path == "/die":
                 print("EngineDeadError: the fake engine died under way", flush=True)
                 os._exit(1)
+            if self.path == "/hit":
+                HITS[0] += 16
             self.send_response(200)
             self.end_headers()
+            if self.path.startswith("/metrics"):
+                self.wfile.write(f'vllm:prefix_cache_hits_total{{engine="0"}} {HITS[0]}.0'.encode())
         def log_message(self, *_):
             pass
     class Shared(http.server.HTTPServer):
@@ -57,6 +63,11 @@ def bench():
         except OSError:
             pass
         raise RuntimeError("the client lost its server")
+    if how == "kernel":
+        open(os.path.join(os.environ["TRITON_CACHE_DIR"], "kernel.cubin"), "w").close()
+    if how == "cached":
+        import urllib.request
+        urllib.request.urlopen(f"http://{value('--host')}:{value('--port')}/hit", timeout=5)
     if how == "silent":
         return
     result = {

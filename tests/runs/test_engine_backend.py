@@ -146,6 +146,25 @@ def test_compilation_during_a_run_fires_its_guard(bench):
     assert guard(result, Guard.COMPILATION).state is GuardState.FIRED
 
 
+def test_prompts_from_the_prefix_cache_fire_its_guard_in_the_run_that_had_them(bench):
+    session = bench.open(bench.backend(base={"FAKE_BENCH": "cached", "FAKE_SEED": "3"}), (Slot.BASE,))[Slot.BASE]
+    reading = guard(session.run(bench.request(Slot.BASE, seed=3)), Guard.PREFIX_CACHE)
+    assert (reading.state, reading.detail) == (
+        GuardState.FIRED,
+        "16 prompt tokens came from the prefix cache, limit 0",
+    )
+    assert guard(session.run(bench.request(Slot.BASE, seed=4)), Guard.PREFIX_CACHE).state is GuardState.PASSED
+
+
+def test_a_compiled_file_that_appears_during_a_run_fires_without_a_word_in_the_log(bench):
+    caches = bench.path / "caches"
+    caches.mkdir()
+    variables = {"FAKE_BENCH": "kernel", "TRITON_CACHE_DIR": str(caches)}
+    reading = guard(bench.one(**variables), Guard.COMPILATION)
+    assert reading.state is GuardState.FIRED
+    assert "1 compiled files are new in the arm's caches: kernel.cubin" in reading.detail
+
+
 def test_latency_runs_without_a_server(bench):
     workload = replace(
         WORKLOAD, script=Script.LATENCY, primary=Metric("percentiles.50", "s", Direction.LOWER), secondary=(), tokens=None

@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import UnknownWorkloadError, WorkloadError
 from harness.paths import Paths
-from harness.vocabulary import Device, Direction
+from harness.vocabulary import Device, Direction, Engine
 from harness.workloads.model import Metric, Script, TokenCounts
 from harness.workloads.reader import list_workloads, read_workload
 
@@ -192,7 +192,7 @@ def test_every_workload_of_the_checkout_can_be_read():
     for one in list_workloads(paths):
         workload = read_workload(paths, one)
         assert "--enable-prefix-caching" not in (*workload.arguments, *workload.server_arguments)
-        if workload.script is Script.SERVE:
+        if workload.script is Script.SERVE and workload.engine is Engine.VLLM:
             assert "--no-enable-prefix-caching" in workload.server_arguments
 
 
