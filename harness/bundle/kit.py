@@ -1,0 +1,167 @@
+"""Make a kit: resolve, choose files, compress, pack, describe."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.arms.install import locked_packages
+from harness.bundle import unpack
+from harness.bundle.contents import Dropped, KitFile, source_file, wheel_files
+from harness.bundle.parts import plan_parts, write_parts
+from harness.bundle.resolve import Choice, choose
+from harness.bundle.select import TESTS
+from harness.bundle.target import Target, wheel_of
+from harness.bundle.units import Unit, make_units
+from harness.errors import BundleError
+from harness.paths import Paths
+from harness.pins.index import fetch, fetch_wheel
+from harness.pins.model import Pin, Runtime
+from harness.progress import Progress
+from harness.vocabulary import Device
+
+__all__ = ["Kit", "Request", "make_kit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user asked for. `part_size` is bytes."""
+
+    pins: tuple[Pin, ...]
+    target: Target
+    part_size: int
+    output: Path
+    with_tests: bool
+    with_sources: bool
+    thin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """What was made: the parts, their description (kit.json) and what was not carried, as reason -> bytes."""
+
+    parts: tuple[Path, ...]
+    description: dict[str, Any]
+    left: dict[str, int]
+
+
+def make_kit(request: Request, paths: Paths, progress: Progress) -> Kit:
+    """Write a kit into the request's folder.
+
+    Raises BundleError, PinError, ArchiveError or UsageError; each says what to do. What was compressed is kept for
+    the next try.
+    """
+    choices = {pin.name: _choose(pin, request, paths, progress) for pin in request.pins}
+    for choice in choices.values():
+        for name in list(choice.left_out):
+            if name in choice.carried:
+                del choice.left_out[name]
+    wheels = _in_order(choices)
+    sources = [_source(pin, paths, progress) for pin in request.pins] if request.with_sources else []
+    left = Dropped()
+    request.output.mkdir(parents=True, exist_ok=True)
+    cache = request.output / ".units"
+    units: list[Unit] = []
+    for unit in make_units(_files(wheels, sources, request, left, progress), cache, os.cpu_count() or 1):
+        units.append(unit)
+        so_far = sum(one.size for one in units)
+        progress.say(f"{unit.owner}: {unit.raw / 1e6:.1f} MB in {unit.size / 1e6:.1f} MB; {so_far / 1e6:.0f} MB so far")
+    plans = plan_parts(units, request.part_size)
+    description = _describe(request, choices, wheels, units, [[unit.owner for unit in plan] for plan in plans])
+    parts = write_parts(request.output, plans, description)
+    shutil.copyfile(unpack.__file__, request.output / "unpack.py")
+    used = {unit.stream for unit in units}
+    for old in cache.iterdir():
+        if old not in used:
+            old.unlink()
+    return Kit(tuple(parts), description, dict(left.bytes))
+
+
+def _choose(pin: Pin, request: Request, paths: Paths, progress: Progress) -> Choice:
+    runtime = pin.runtime(Device.CUDA)
+    if runtime is None:
+        raise BundleError(f"{pin.name} has no cuda runtime in upstream/pins.toml, so no kit can hold it")
+    listed = locked_packages(paths.requirements / runtime.requirements)
+    with progress.step(f"{pin.name}: which of {len(listed)} distributions the host needs"):
+        return choose(
+            (runtime.distribution, runtime.version),
+            listed,
+            request.target,
+            lambda name, version: _wheel((name, version), runtime, request.target, paths, progress),
+            also=[name for name in TESTS if name in listed] if request.with_tests else [],
+        )
+
+
+def _wheel(wanted: tuple[str, str], runtime: Runtime, target: Target, paths: Paths, progress: Progress) -> Path:
+    name, version = wanted
+    if name != runtime.distribution:
+        return wheel_of(name, version, target, paths, progress)
+    # the pin vouches for the engine's own wheel
+    wheel = fetch_wheel(runtime.wheel, runtime.sha256, paths, progress)
+    if target.fit(wheel.name) is None:
+        raise BundleError(
+            f"{wheel.name}, the wheel of the pin, does not run on Python {target.python}; ask for another --python"
+        )
+    return wheel
+
+
+def _in_order(choices: dict[str, Choice]) -> list[tuple[str, str, Path]]:
+    """Distributions so that what one engine needs lies together: who needs only the first engine carries the first parts."""
+    users: dict[tuple[str, str, Path], list[int]] = {}
+    for place, choice in enumerate(choices.values()):
+        for name, (version, wheel) in choice.carried.items():
+            users.setdefault((name, version, wheel), []).append(place)
+    return sorted(users, key=lambda one: (min(users[one]), len(users[one]), one[0]))
+
+
+def _source(pin: Pin, paths: Paths, progress: Progress) -> Path:
+    return fetch(pin.archive.project, pin.archive.filename, pin.archive.sha256, paths, progress)
+
+
+def _files(
+    wheels: Sequence[tuple[str, str, Path]], sources: Sequence[Path], request: Request, left: Dropped, progress: Progress
+) -> Iterator[tuple[str, KitFile]]:
+    for name, version, wheel in wheels:
+        progress.say(f"reading {wheel.name}")
+        for file in wheel_files(wheel, name, version, request.target, left, thin=request.thin):
+            yield f"{name}-{version}", file
+    for source in sources:
+        yield source.name, source_file(source)
+
+
+def _describe(
+    request: Request,
+    choices: dict[str, Choice],
+    wheels: Sequence[tuple[str, str, Path]],
+    units: Sequence[Unit],
+    owners: Sequence[Sequence[str]],
+) -> dict[str, Any]:
+    target = request.target
+    wheel_names = {f"{name}-{version}": wheel.name for name, version, wheel in wheels}
+    kit: dict[str, Any] = {
+        "format": unpack.FORMAT,
+        "python": target.python,
+        "arch": target.arch,
+        "platform": "x86_64-linux",
+        "engines": {
+            str(pin.engine): {
+                "version": pin.version,
+                "distributions": sorted(f"{name}-{version}" for name, (version, _) in choices[pin.name].carried.items()),
+                "host": dict(sorted(choices[pin.name].host.items())),
+                "left_out": dict(sorted(choices[pin.name].left_out.items())),
+                "archive": pin.archive.filename if request.with_sources else None,
+            }
+            for pin in request.pins
+        },
+        "distributions": {owner: {"wheel": wheel_names.get(owner)} for owner in dict.fromkeys(unit.owner for unit in units)},
+        "parts": [list(dict.fromkeys(part)) for part in owners],
+    }
+    content = [[file["path"], file["sha256"], file["mode"]] for unit in units for file in unit.files]
+    kit["kit"] = hashlib.sha256(json.dumps([kit, content], sort_keys=True).encode()).hexdigest()[:16]
+    return kit
