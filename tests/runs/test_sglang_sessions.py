@@ -88,8 +88,9 @@ def test_what_only_the_server_knows_fires(run, counted, guard, says):
 
 def test_an_early_stop_that_the_script_itself_reports_is_not_excused_by_the_server(run):
     workload = replace(SERVE, tokens=TokenCounts(input=40, output=96))
-    fired = reading(run(workload)[0], Guard.TOKENS)
+    fired = reading(run(workload, FAKE_COUNTED="prompt_tokens=40&generation_tokens=96")[0], Guard.TOKENS)
     assert fired.state is GuardState.FIRED
+    assert "wrote 80 tokens" in fired.detail
 
 
 def test_one_batch_in_a_fresh_process(run):
