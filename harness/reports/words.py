@@ -148,7 +148,7 @@ def _what_ran(evidence: Evidence) -> str:
     workload = evidence.workload
     if isinstance(workload, KernelWorkload):
         return f"kernel workload, {count(len(workload.points), 'point')}, median of {workload.replays} replays each"
-    return f"script {workload.script}, model {workload.model}"
+    return f"script {workload.script}, model {workload.model}" if workload.model else f"script {workload.script}"
 
 
 def _arm(evidence: Evidence, slot: Slot) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +114,23 @@ def test_flashinfers_script_is_run_from_its_own_tree_and_finds_its_neighbours(ca
     assert command[2] == str(made.trees[1].path / SCRIPT)
     assert option(command, "--output_path").endswith("run/result.csv")
     assert option(command, "--random_seed") == "7"
+
+
+def test_flashinfers_script_runs_as_it_would_from_its_folder(call):
+    made = call(workload("flashinfer/decode-routine"))
+    made.directory.mkdir()
+    script = made.trees[1].path / SCRIPT
+    write(script)
+    write(script.parent / "routines" / "__init__.py")
+    script.write_text(
+        "import sys, routines\n"
+        "if __name__ == '__main__':\n"
+        "    with open(sys.argv[sys.argv.index('--output_path') + 1], 'w') as stream:\n"
+        "        stream.write(sys.argv[0])\n"
+    )
+    command = (sys.executable, *scripts_of(Engine.FLASHINFER).script(made))
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONSAFEPATH": "1"}, cwd=made.directory)
+    assert (made.directory / "result.csv").read_text() == str(script)
 
 
 def test_a_tree_without_flashinfers_script_says_what_to_do(call):
