@@ -21,11 +21,10 @@ import torch
 
 from .cuda_build import Build, compile_library
 from .cuda_kernel import CudaPagedDecode
-from .inputs import Case, Inputs, make_inputs
+from .inputs import Case, Inputs, make_inputs, ragged
 from .reference import paged_decode_reference, relative_error
-from .timing import Timing, pure_read, time_graph
+from .timing import ROTATE_BYTES, Timing, pure_read, time_graph
 
-ROTATE_BYTES = 300e6
 PEAK = 4.8e12  # HBM3e of the H200, data sheet
 BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 
@@ -42,16 +41,6 @@ def grid_points() -> list[Case]:
         points.append(Case(ragged(64, 4096), 32, 8, kv_dtype=kv))
         points += [Case((8192,) * 16, 32, 8, kv_dtype=kv, page=p) for p in (1, 64)]
     return points
-
-
-def ragged(batch: int, mean: int) -> tuple[int, ...]:
-    """Lengths log-uniform over 10:1 in a fixed shuffled order, scaled so that the total is batch * mean."""
-    raw = [10 ** (i / (batch - 1)) for i in range(batch)]
-    scale = batch * mean / sum(raw)
-    lens = [max(1, round(x * scale)) for x in raw]
-    lens[0] += batch * mean - sum(lens)
-    order = [(i * 7) % batch for i in range(batch)] if math.gcd(7, batch) == 1 else range(batch)
-    return tuple(lens[i] for i in order)
 
 
 def build_for(case: Case, **tuning: int | None) -> Build:

@@ -7,11 +7,12 @@ number in the table. A kernel that reads what it must not returns NaN or faults.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
 
-__all__ = ["Case", "Inputs", "make_inputs"]
+__all__ = ["Case", "Inputs", "make_inputs", "ragged"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,16 @@ class Inputs:
     def args(self) -> tuple[torch.Tensor, ...]:
         """Positional arguments of a kernel call, without the outputs."""
         return self.q, self.k, self.v, self.table, self.lens
+
+
+def ragged(batch: int, mean: int) -> tuple[int, ...]:
+    """Lengths log-uniform over 10:1 in a fixed shuffled order, scaled so that the total is batch * mean."""
+    raw = [10 ** (i / (batch - 1)) for i in range(batch)]
+    scale = batch * mean / sum(raw)
+    lens = [max(1, round(x * scale)) for x in raw]
+    lens[0] += batch * mean - sum(lens)
+    order = [(i * 7) % batch for i in range(batch)] if math.gcd(7, batch) == 1 else range(batch)
+    return tuple(lens[i] for i in order)
 
 
 def _fill(shape: tuple[int, ...], dtype: torch.dtype, device: str, gen: torch.Generator) -> torch.Tensor:

@@ -16,7 +16,9 @@ import torch
 
 from .cuda_build import CSRC, BuildError, find_nvcc
 
-__all__ = ["Timing", "pure_read", "time_graph"]
+__all__ = ["ROTATE_BYTES", "Timing", "best_read", "pure_read", "read_call", "time_graph"]
+
+ROTATE_BYTES = 300_000_000  # five times the L2 of an H200
 
 
 @dataclass(frozen=True)
@@ -89,30 +91,47 @@ def _read_library() -> ctypes.CDLL:
     return lib
 
 
-def pure_read(size: int, sets: int, replays: int = 12) -> dict:
-    """Time to load ``size`` bytes once, the best of twelve launch settings, rotating over ``sets`` buffers.
+READ_SETTINGS = tuple(
+    {"blocks_per_sm": per_sm, "threads": threads, "unroll": unroll}
+    for per_sm, threads in ((1, 512), (1, 1024), (2, 512), (2, 1024), (4, 256), (4, 512), (8, 256))
+    for unroll in (4, 8, 16)
+    if unroll < 16 or threads * per_sm <= 1024
+)
 
-    The buffers hold random bits: reading zeros can be faster. Returns the Timing of the best setting, and the setting.
-    """
+
+def read_call(x: torch.Tensor, blocks_per_sm: int, threads: int, unroll: int) -> Callable[[], None]:
+    """A launch that loads every byte of a contiguous tensor once (a multiple of 16 bytes) and adds."""
     lib = _read_library()
-    size -= size % 16
-    buffers = [torch.randint(-(2**31), 2**31 - 1, (size // 4,), dtype=torch.int32, device="cuda") for _ in range(sets)]
-    sink = torch.zeros(1, dtype=torch.int32, device="cuda")
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    blocks = blocks_per_sm * torch.cuda.get_device_properties(x.device).multi_processor_count
+    sink = torch.zeros(1, dtype=torch.int32, device=x.device)
 
-    def call(x: torch.Tensor, blocks: int, threads: int, unroll: int) -> None:
+    def call() -> None:
         stream = torch.cuda.current_stream().cuda_stream
-        err = lib.upk_pure_read(x.data_ptr(), size, sink.data_ptr(), blocks, threads, unroll, stream)
+        err = lib.upk_pure_read(x.data_ptr(), x.nbytes, sink.data_ptr(), blocks, threads, unroll, stream)
         if err:
             raise RuntimeError(f"pure_read failed with CUDA error {err}")
 
+    return call
+
+
+def pure_read(size: int, sets: int, replays: int = 12) -> dict:
+    """Time to load ``size`` bytes once, the best of eighteen launch settings, rotating over ``sets`` buffers.
+
+    The buffers hold random bits: reading zeros can be faster. Returns the Timing of the best setting, and the setting.
+    """
+    count = size // 16 * 4
+    buffers = [torch.randint(-(2**31), 2**31 - 1, (count,), dtype=torch.int32, device="cuda") for _ in range(sets)]
     best: dict = {}
-    for per_sm, threads in ((1, 512), (1, 1024), (2, 512), (2, 1024), (4, 256), (4, 512), (8, 256)):
-        for unroll in (4, 8, 16):
-            if unroll == 16 and threads * per_sm > 1024:
-                continue
-            calls = [functools.partial(call, x, per_sm * sms, threads, unroll) for x in buffers]
-            timing = time_graph(calls, max(5, replays // 2), warm_ms=5.0 if best else 50.0)
-            if not best or timing.median_us < best["median_us"]:
-                best = {**timing.as_dict(), "blocks_per_sm": per_sm, "threads": threads, "unroll": unroll}
+    for setting in READ_SETTINGS:
+        calls = [read_call(x, **setting) for x in buffers]
+        timing = time_graph(calls, max(5, replays // 2), warm_ms=5.0 if best else 50.0)
+        if not best or timing.median_us < best["median_us"]:
+            best = {**timing.as_dict(), **setting}
     return best
+
+
+@functools.cache
+def best_read(size: int) -> dict[str, int]:
+    """The launch setting that reads ``size`` bytes fastest on this GPU."""
+    found = pure_read(size, max(2, -(-ROTATE_BYTES // size)), replays=5)
+    return {name: found[name] for name in READ_SETTINGS[0]}

@@ -60,7 +60,7 @@ def specialisations() -> list[Specialisation]:
 def signature_of(s: Specialisation, raw_fp8: bool) -> dict[str, str]:
     """Types of the run-time arguments, by name."""
     kv = "u8" if raw_fp8 and s.kv.itemsize == 1 else TYPES[s.kv]
-    pointers = dict.fromkeys(("table", "indptr", "lens", "counters"), "*i32")
+    pointers = dict.fromkeys(("table", "indptr", "lens", "counters", "set_counters"), "*i32")
     pointers |= dict.fromkeys(("lse", "k_scale", "v_scale", "sinks", "part_ml", "part_o"), "*fp32")
     pointers |= {"q": f"*{TYPES[s.q]}", "out": f"*{TYPES[s.q]}", "k": f"*{kv}", "v": f"*{kv}"}
     floats = dict.fromkeys(("logit_scale", "k_scale_value", "v_scale_value", "soft_cap"), "fp32")

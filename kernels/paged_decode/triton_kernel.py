@@ -5,8 +5,9 @@ that KV head, padded to 16 rows because that is the smallest matrix operand. Pie
 so that long and short requests share the machine fairly and the grid depends on host-known values only: row b of `tiles_b`
 tiles gets `round(tiles_b * pieces / sum(tiles))` of them, at least one. That sum is at most `pieces + batch`, the grid.
 
-The last program of a row to finish merges the row's partial results in the order of the pieces, so the result does not
-depend on which one that was. A counter that starts at -1 and is put back makes this safe under graph replay.
+The last program of a row to finish merges the row's partial results in the order of the pieces (many of them in two
+levels), so the result does not depend on which one that was. Counters that start at -1 and are put back make this safe under
+graph replay.
 
 Sources: online softmax (Milakov and Gimelshein, 2018), split KV (Flash-Decoding, Dao et al., 2023).
 """
@@ -82,13 +83,42 @@ def _finish(
         tl.store(lse + token.to(tl.int64) * heads_q + head, value, mask=real)
 
 
+@triton.jit
+def _merge(
+    part_ml, part_o, first, parts, apart, h, heads_kv,
+    REAL: tl.constexpr, COLS: tl.constexpr, D: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """The sum of ``parts`` partial results, left by programs ``first``, ``first + apart``, ... of KV head h, in that order."""
+    rows = tl.arange(0, COLS)
+    dims = tl.arange(0, D)
+    m = tl.full([COLS], -1e30, tl.float32)
+    l = tl.zeros([COLS], tl.float32)
+    o = tl.zeros([COLS, D], tl.float32)
+    for i in range(0, parts, UNROLL):
+        part = i + tl.arange(0, UNROLL)
+        at = ((first + part * apart) * heads_kv + h).to(tl.int64)[:, None] * REAL + rows[None, :]
+        there = (part < parts)[:, None] & (rows < REAL)[None, :]
+        # .cg: these lines were written by other processors, and the first-level cache does not know.
+        pm = tl.load(part_ml + at * 2, mask=there, other=-1e30, cache_modifier=".cg")
+        pl = tl.load(part_ml + at * 2 + 1, mask=there, other=0.0, cache_modifier=".cg")
+        po = tl.load(part_o + at[:, :, None] * D + dims[None, None, :], mask=there[:, :, None], other=0.0,
+                     cache_modifier=".cg")  # fmt: skip
+        top = tl.maximum(m, tl.max(pm, 0))
+        f = tl.exp2(m - top)
+        g = tl.exp2(pm - top[None, :])
+        l = l * f + tl.sum(pl * g, 0)
+        o = o * f[:, None] + tl.sum(po * g[:, :, None], 0)
+        m = top
+    return m, l, o
+
+
 # Numbers that change from step to step must not be compiled in.
 @triton.jit(do_not_specialize=["batch", "pieces", "window", "table_stride", "scale_stride"])
 def paged_decode_kernel(
     # Tensors; strides below in elements, the last dimension of q, k, v and out is contiguous.
     q, k, v, table, indptr, lens, out, lse, k_scale, v_scale, sinks,
-    # Scratch: counters int32 [batch * heads_kv], all -1 between launches; parts of every program of the grid.
-    counters, part_ml, part_o,
+    # Scratch: counters int32, one a row and one a program, all -1 between launches; parts of every program of the grid.
+    counters, set_counters, part_ml, part_o,
     logit_scale,  # sm_scale, times log2(e) unless soft-capped
     k_scale_value, v_scale_value, scale_stride, soft_cap,
     batch, pieces, window,
@@ -101,7 +131,8 @@ def paged_decode_kernel(
     SCALES: tl.constexpr,  # bit 0: k_scale is a tensor, bit 1: v_scale is
     FP8: tl.constexpr,  # 0 none, 1 raw e4m3 bytes, 2 raw e5m2 bytes, 3 a native fp8 type
     RESCALE: tl.constexpr,  # bf16 queries against f16 operands
-    UNROLL: tl.constexpr,  # parts merged at once
+    UNROLL: tl.constexpr,  # parts read at once
+    FAN: tl.constexpr,  # parts merged by one program, more go through two levels
     WIDE: tl.constexpr,  # products in fp32: the interpreter takes bf16 operands for integers
 ):  # fmt: skip
     """One piece of one row a program; grid (heads_kv, pieces + batch). Everything else is in the module's docstring."""
@@ -217,29 +248,33 @@ def paged_decode_kernel(
         tl.store(part_ml + (slot + rows) * 2, m, mask=real)
         tl.store(part_ml + (slot + rows) * 2 + 1, l, mask=real)
         tl.store(part_o + (slot + rows)[:, None] * D + dims[None, :], o, mask=real[:, None])
-        tl.debug_barrier()  # the stores of all threads come before the one thread's release
-        done = tl.atomic_add(counters + b * heads_kv + h, 1, sem="acq_rel")
-        if done == count - 2:  # from -1 upwards: all others have been here
-            tl.store(counters + b * heads_kv + h, -1)
-            few = tl.arange(0, COLS)
-            own = few < GROUP * Q_LEN
-            m2 = tl.full([COLS], -1e30, tl.float32)
-            l2 = tl.zeros([COLS], tl.float32)
-            o2 = tl.zeros([COLS, D], tl.float32)
-            for i in range(0, count, UNROLL):
-                part = i + tl.arange(0, UNROLL)
-                at = ((begin + part) * heads_kv + h).to(tl.int64)[:, None] * (GROUP * Q_LEN) + few[None, :]
-                there = (part < count)[:, None] & own[None, :]
-                # .cg: these lines were written by other processors, and the first-level cache does not know.
-                pm = tl.load(part_ml + at * 2, mask=there, other=-1e30, cache_modifier=".cg")
-                pl = tl.load(part_ml + at * 2 + 1, mask=there, other=0.0, cache_modifier=".cg")
-                po = tl.load(part_o + at[:, :, None] * D + dims[None, None, :], mask=there[:, :, None], other=0.0,
-                             cache_modifier=".cg")  # fmt: skip
-                top2 = tl.maximum(m2, tl.max(pm, 0))
-                f2 = tl.exp2(m2 - top2)
-                g2 = tl.exp2(pm - top2[None, :])
-                l2 = l2 * f2 + tl.sum(pl * g2, 0)
-                o2 = o2 * f2[:, None] + tl.sum(po * g2[:, :, None], 0)
-                m2 = top2
-            _finish(o2, m2, l2, v_factor, few, b, h, out, lse, sinks, o_stride_t, o_stride_h, heads_kv * GROUP,
-                    GROUP, Q_LEN, D, SINKS, LSE)  # fmt: skip
+        # Few pieces are merged at once; many first in sets of FAN, whose results are then merged. One program merging them
+        # all would read them in many round trips to the second-level cache, while the other processors have nothing to do.
+        sets = (count + FAN - 1) // FAN
+        final = count <= FAN
+        few = tl.arange(0, COLS)
+        own = few < GROUP * Q_LEN
+        if count > FAN:
+            head = begin + piece // FAN * FAN  # the set's first program; its slot takes the set's result
+            members = tl.minimum(FAN, begin + count - head)
+            tl.debug_barrier()  # the stores of all threads come before the one thread's release
+            done = tl.atomic_add(set_counters + head * heads_kv + h, 1, sem="acq_rel")
+            final = done == members - 2  # from -1 upwards: all others have been here
+            if final:
+                tl.store(set_counters + head * heads_kv + h, -1)
+                m1, l1, o1 = _merge(part_ml, part_o, head, members, 1, h, heads_kv, GROUP * Q_LEN, COLS, D, UNROLL)
+                tl.debug_barrier()  # every thread has read the slot before any writes it
+                slot = (head * heads_kv + h).to(tl.int64) * (GROUP * Q_LEN)
+                tl.store(part_ml + (slot + few) * 2, m1, mask=own)
+                tl.store(part_ml + (slot + few) * 2 + 1, l1, mask=own)
+                tl.store(part_o + (slot + few)[:, None] * D + dims[None, :], o1, mask=own[:, None])
+        if final:
+            parts = tl.where(count > FAN, sets, count)
+            tl.debug_barrier()
+            done = tl.atomic_add(counters + b * heads_kv + h, 1, sem="acq_rel")
+            if done == parts - 2:
+                tl.store(counters + b * heads_kv + h, -1)
+                apart = tl.where(count > FAN, FAN, 1)
+                m2, l2, o2 = _merge(part_ml, part_o, begin, parts, apart, h, heads_kv, GROUP * Q_LEN, COLS, D, UNROLL)
+                _finish(o2, m2, l2, v_factor, few, b, h, out, lse, sinks, o_stride_t, o_stride_h, heads_kv * GROUP,
+                        GROUP, Q_LEN, D, SINKS, LSE)  # fmt: skip

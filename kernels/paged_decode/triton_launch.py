@@ -14,6 +14,8 @@ from .workspace import COUNTER_BYTES, pieces_for, triton_layout
 
 __all__ = ["Tile", "choose_tile", "constants", "interpreted", "launch", "scratch_bytes"]
 
+# Square root of the 66 pieces that a row of one request with 8 KV heads has on an H200.
+FAN = 8
 LOG2E = 1.4426950408889634
 
 
@@ -96,7 +98,8 @@ def constants(  # noqa: PLR0917  one line for each compile-time argument of the 
         "FP8": 3 if fp8 and native_fp8 else fp8,
         "RESCALE": q_dtype == torch.bfloat16 and fp8 > 0,
         # 32 registers a thread of 128 for the parts being merged.
-        "UNROLL": max(1, min(16, 4096 // (columns * head_dim))),
+        "UNROLL": max(1, min(FAN, 4096 // (columns * head_dim))),
+        "FAN": FAN,
         "WIDE": False,
     }
     if unknown := set(flags) - set(found):
@@ -115,10 +118,11 @@ def launch(a: Arguments, scratch: torch.Tensor, tile: Tile | None = None) -> Non
         k, v = k.view(torch.uint8), v.view(torch.uint8)
     pieces = pieces_for(a.q.device, a.heads_kv, tile.waves)
     o, need = triton_layout(a.batch, a.heads_kv, a.group * a.q_len, a.head_dim, pieces)
-    if 4 * a.batch * a.heads_kv > COUNTER_BYTES:
+    programs = (pieces + a.batch) * a.heads_kv
+    if 8 * programs > COUNTER_BYTES:
         raise NotCoveredError(
-            f"seq_lens has {a.batch} requests and k_cache {a.heads_kv} heads: {a.batch * a.heads_kv} rows, "
-            f"the Triton kernel has counters for {COUNTER_BYTES // 4}"
+            f"seq_lens has {a.batch} requests and k_cache {a.heads_kv} heads: {programs} programs, "
+            f"the Triton kernel has counters for {COUNTER_BYTES // 8}"
         )
     flags = {
         "FLAT": a.indptr is not None,
@@ -139,7 +143,8 @@ def launch(a: Arguments, scratch: torch.Tensor, tile: Tile | None = None) -> Non
         a.k_scale if a.k_scale is not None else some,
         a.v_scale if a.v_scale is not None else some,
         a.sinks if a.sinks is not None else some,
-        scratch[:COUNTER_BYTES].view(torch.int32),
+        scratch[: COUNTER_BYTES // 2].view(torch.int32),
+        scratch[COUNTER_BYTES // 2 : COUNTER_BYTES].view(torch.int32),
         scratch[COUNTER_BYTES:o].view(torch.float32),
         scratch[o:need].view(torch.float32),
         a.scale if a.soft_cap > 0 else a.scale * LOG2E,

@@ -28,8 +28,8 @@ __all__ = [
 
 log = logging.getLogger("upkernel.paged_decode")
 SMALLEST = 16 << 20
-# The Triton kernel's counters, at a fixed place: a counter is never where a call of another shape has its parts.
-COUNTER_BYTES = 4 * 65536
+# The Triton kernel's counters (rows, then programs), at a fixed place: a counter is never where another call has its parts.
+COUNTER_BYTES = 2 * 4 * 65536
 MAX_WAVES = 8  # programs of the Triton kernel for each processor
 CUDA_WARPS = 8  # of the CUDA kernel in one SM, at most
 CPU_PROCESSORS = 4  # the interpreter has no processors; a small number makes small tests split their rows

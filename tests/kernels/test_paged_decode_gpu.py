@@ -11,9 +11,9 @@ if not torch.cuda.is_available():
     pytest.skip("no CUDA GPU", allow_module_level=True)
 pytest.importorskip("tvm_ffi")
 
-from upkernel.paged_decode.bench import build_for, ragged  # noqa: E402
+from upkernel.paged_decode.bench import build_for  # noqa: E402
 from upkernel.paged_decode.cuda_kernel import CudaPagedDecode  # noqa: E402
-from upkernel.paged_decode.inputs import Case, make_inputs  # noqa: E402
+from upkernel.paged_decode.inputs import Case, make_inputs, ragged  # noqa: E402
 from upkernel.paged_decode.reference import paged_decode_reference, relative_error  # noqa: E402
 
 BF16, FP16, E4M3, E5M2 = torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2
