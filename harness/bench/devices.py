@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.errors import ProbeError
 from harness.experiments.machine import Machine
+from harness.runs.gpu import open_gpu
 from harness.vocabulary import Device
 
 __all__ = ["AUTO", "device_fingerprint", "visible_device"]
@@ -30,6 +31,14 @@ def device_fingerprint(device: Device, machine: Machine) -> str:
     """
     if device is Device.CPU:
         return machine.fingerprint
+    try:
+        return f"{open_gpu().gpu.text}, {machine.fingerprint}"
+    except ProbeError:
+        # Without NVML's Python package the name alone; the guards of each run say that they are absent, and why.
+        return f"{_named_by_tool()}, {machine.fingerprint}"
+
+
+def _named_by_tool() -> str:
     tool = shutil.which("nvidia-smi")
     if tool is None:
         raise ProbeError(
@@ -42,4 +51,4 @@ def device_fingerprint(device: Device, machine: Machine) -> str:
     names = [line.strip() for line in ran.stdout.splitlines() if line.strip()]
     if ran.returncode != 0 or not names:
         raise ProbeError(f"nvidia-smi finds no GPU: {(ran.stderr or ran.stdout).strip()[:200]}. Look at it with: nvidia-smi")
-    return f"{names[0]}, {machine.fingerprint}"
+    return names[0]

@@ -15,6 +15,7 @@ from harness.bench.request import BenchRequest, request_of
 from harness.context import Context
 from harness.errors import ProbeError, UsageError
 from harness.runs.engine_backend import EngineBackend
+from harness.runs.gpu_guards import watch_of_device
 from harness.runs.model import Backend
 from harness.series.reader import list_series, read_series
 from harness.vocabulary import Device, Engine, ExitCode, Mode, Slot
@@ -112,4 +113,5 @@ def engine_backend(context: Context, arms: Mapping[Slot, Arm], workload: EngineW
         # FlashInfer's routines load no model; the folder is never looked at then.
         model=make_model(context.paths, workload.model) if workload.model else context.paths.models,
         progress=context.progress,
+        watch_of=watch_of_device(next(iter(arms.values())).environment.device),
     )

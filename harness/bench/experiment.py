@@ -16,7 +16,7 @@ from harness.bench.kernels import kernel_backend
 from harness.bench.locked import MACHINE_LOCK, one_experiment
 from harness.bench.request import BenchRequest, Origin
 from harness.context import Context
-from harness.errors import EvidenceError, PlanError, UsageError
+from harness.errors import EvidenceError, PlanError, ProbeError, UsageError
 from harness.experiments import calibration, codec
 from harness.experiments.execute import execute
 from harness.experiments.machine import read_machine
@@ -28,8 +28,11 @@ from harness.pins.model import Pin
 from harness.pins.reader import read_pins
 from harness.reports.evidence import Evidence, build_evidence, write_evidence
 from harness.reports.markdown import render_markdown
+from harness.runs.gpu import open_gpu
+from harness.runs.gpu_guards import check_free
 from harness.runs.guards import machine_now
 from harness.runs.model import Backend
+from harness.runs.process import stop_orphans
 from harness.series.reader import list_series, read_series
 from harness.trees.use import using
 from harness.vocabulary import Device, Engine, ExitCode, GuardState, Mode, Slot, WorkloadKind
@@ -191,6 +194,8 @@ def _measure(
     for reading in machine_now():
         if reading.state is GuardState.FIRED:
             context.progress.warn(f"runs on this machine as it is now would be void, {reading.guard} guard: {reading.detail}")
+    if inputs.device is Device.CUDA:
+        _check_gpu(context)
     held = folders_of(slots.values()) | {store.folder}
     if isinstance(inputs.workload, EngineWorkload) and inputs.workload.model:
         held |= {model_folder(context.paths, inputs.workload.model)}
@@ -214,6 +219,18 @@ def _measure(
     if not decision.is_void:
         calibration.record_experiment(context.paths, plan, samples)
     return evidence
+
+
+def _check_gpu(context: Context) -> None:
+    """Raises RunError when others use the GPU; where NVML cannot be read, says that its guards will be absent."""
+    for orphan in stop_orphans():
+        context.progress.warn(f"stopped {orphan}, left behind by a harness that was killed")
+    try:
+        reader = open_gpu()
+    except ProbeError as error:
+        context.progress.warn(f"the guards of the GPU are absent: {error}")
+        return
+    check_free(reader)
 
 
 def _identity(arm: Arm, what: str) -> ArmIdentity:

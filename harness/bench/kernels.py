@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from harness.arms.model import Arm
 from harness.context import Context
-from harness.runs.guards import MachineWatch
+from harness.runs.gpu_guards import watch_of_device
 from harness.runs.kernel_backend import KernelBackend
 from harness.runs.model import Backend
 from harness.vocabulary import Device, Slot
@@ -23,5 +23,5 @@ def kernel_backend(context: Context, arms: Mapping[Slot, Arm], workload: KernelW
         device=device,
         root=context.paths.root,
         progress=context.progress,
-        watch_of=MachineWatch,
+        watch_of=watch_of_device(device),
     )

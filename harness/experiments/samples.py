@@ -16,7 +16,19 @@ __all__ = ["Attempt", "AttemptState", "Sample", "attempts_of", "is_usable", "rat
 
 # These tell of the machine, not of an arm: the generation may be made again. Wrong modules, wrong token counts and
 # errors tell of an arm, and so does every failed run.
-DISTURBANCES = frozenset({Guard.LOAD, Guard.MEMORY, Guard.COMPILATION})
+DISTURBANCES = frozenset(
+    {
+        Guard.LOAD,
+        Guard.MEMORY,
+        Guard.COMPILATION,
+        Guard.CLOCKS,
+        Guard.THROTTLE,
+        Guard.TEMPERATURE,
+        Guard.POWER,
+        Guard.PROCESSES,
+        Guard.ECC,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

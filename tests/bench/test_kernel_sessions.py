@@ -8,6 +8,7 @@ import datetime
 import itertools
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,7 @@ def test_a_gpu_is_part_of_the_device_that_noise_is_kept_for(monkeypatch, tmp_pat
     tool.write_text("#!/bin/sh\necho 'NVIDIA H200'\n")
     tool.chmod(0o755)
     monkeypatch.setattr(devices.shutil, "which", lambda _name: str(tool))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     machine = read_machine()
     assert device_fingerprint(Device.CUDA, machine) == f"NVIDIA H200, {machine.fingerprint}"
     assert device_fingerprint(Device.CPU, machine) == machine.fingerprint
