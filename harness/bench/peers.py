@@ -8,7 +8,7 @@ import datetime
 import hashlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from harness.runs.process import make_folder
 from harness.runs.server import ServerFailure
 from harness.timing.point import Settings
 from harness.timing.workfile import Workfile
-from harness.vocabulary import Device, ExitCode, Outcome
+from harness.vocabulary import CacheState, Device, ExitCode, Outcome
 from harness.workloads.kernel_reader import REPLAYS, RUN_TIMEOUT_S, START_TIMEOUT_S, read_workfile
 
 __all__ = ["PeerRequest", "bench_peers", "list_peer_files", "peer_file", "worker_environment"]
@@ -46,7 +46,9 @@ class PeerRequest:
     device: Device
     variants: tuple[str, ...]
     only: tuple[str, ...]
-    python: str
+    states: tuple[str, ...]
+    # Module that a variant needs -> interpreter; "" for every other variant.
+    pythons: Mapping[str, str]
     generations: int
     seed: int
     evidence: str | None
@@ -62,12 +64,22 @@ class PeerRequest:
             device=Device(args.device),
             variants=tuple(args.variants or ()),
             only=tuple(args.only or ()),
-            python=args.python or sys.executable,
+            states=tuple(args.states or (state.value for state in CacheState)),
+            pythons=_pythons(args.python or ()),
             generations=args.generations or GENERATIONS,
             seed=args.seed,
             evidence=args.evidence,
             dry_run=args.dry_run,
         )
+
+
+def _pythons(given: Sequence[str]) -> dict[str, str]:
+    """`vllm=/env/bin/python` is for variants that need vllm; a bare path, else the first, else ours, is for the others."""
+    found: dict[str, str] = {}
+    for one in given:
+        module, equals, path = one.partition("=")
+        found[module if equals else ""] = path if equals else one
+    return {"": next(iter(found.values()), sys.executable), **found}
 
 
 def list_peer_files(paths: Paths) -> tuple[str, ...]:
@@ -170,7 +182,7 @@ class _Peers:
         workers: dict[str, KernelWorker] = {}
         for name in (one for one in self.variants if one not in self.missing):
             workers[name] = KernelWorker(
-                lambda *arguments: (self.request.python, *arguments),
+                self._command(name),
                 environment=worker_environment(self.folder / "triton-cache", self.context.paths.root),
                 directory=directory,
                 file=self.file,
@@ -192,6 +204,12 @@ class _Peers:
                 self.software |= {"torch": hello.torch, "python": hello.python, **hello.packages}
         return workers
 
+    def _command(self, variant: str) -> Callable[..., Sequence[str]]:
+        """Runs the Python that has what the variant needs."""
+        needs = self.work.variants[variant].get("needs", ())
+        python = next((self.request.pythons[one] for one in needs if one in self.request.pythons), self.request.pythons[""])
+        return lambda *arguments: (python, *arguments)
+
     def _round(self, workers: Mapping[str, KernelWorker], number: int, turn: int) -> Iterator[CellSample]:
         """One pass over all variants; the first warms up and is thrown away, the last runs in the opposite order."""
         names = list(workers)
@@ -204,7 +222,7 @@ class _Peers:
             what = f"round {turn}" if turn else "warm-up"
             self.context.progress.say(f"generation {number}/{self.request.generations}, {what}: {name}")
             keep = 0 if worker.hello is None else int(worker.hello.memory_bytes * KEPT_SHARE / len(workers))
-            settings = Settings(states=("cold", "warm"), replays=REPLAYS, seed=self.request.seed)
+            settings = Settings(states=self.request.states, replays=REPLAYS, seed=self.request.seed)
             try:
                 for one in worker.measure(settings, points=self.points, keep_bytes=keep, timeout_s=RUN_TIMEOUT_S):
                     problem = _problem(one)

@@ -23,7 +23,7 @@ from harness.arms.model import Arm
 from harness.bench.request import add_arguments, request_of
 from harness.context import Context
 from harness.errors import UsageError
-from harness.vocabulary import Device, Engine, ExitCode, Mode, Slot
+from harness.vocabulary import CacheState, Device, Engine, ExitCode, Mode, Slot
 from harness.workloads.model import EngineWorkload
 
 
@@ -36,7 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     peers.add_argument("--only", nargs="+", metavar="TEXT", help="only points whose name holds one of these")
     peers.add_argument(
-        "--python", metavar="PATH", help="the interpreter that runs the kernels (default: the one that runs this)"
+        "--python",
+        nargs="+",
+        metavar="[MODULE=]PATH",
+        help="interpreters: PATH for all kernels, MODULE=PATH for those that need the module (default: the one that runs this)",
+    )
+    peers.add_argument(
+        "--states", nargs="+", choices=[one.value for one in CacheState], help="cold, warm or both (default: both)"
     )
     peers.add_argument("--evidence", metavar="NAME", help="store the result as kernels/KERNEL/evidence/NAME.json and .md")
     peers.add_argument("--list", action="store_true", help="list workloads and kernels with their points, and stop")

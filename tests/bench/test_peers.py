@@ -99,6 +99,20 @@ def test_without_one_of_ours_there_is_nothing_to_compare(context, python):
         bench(context, "fake", "--python", str(python), "--variants", "steady", "absent")
 
 
+def test_each_kernel_runs_in_the_python_that_has_what_it_needs(context, python, tmp_path, capsys):
+    """`steady` needs numpy here, and its interpreter is one that does not exist: only it is missing."""
+    file = context.paths.root / "kernels" / "fake" / "peers.py"
+    file.write_text(file.read_text().replace('"factor": 1.5}', '"factor": 1.5, "needs": ("numpy",)}'))
+    nowhere = tmp_path / "no-such-python"
+    words = ("--python", f"numpy={nowhere}", str(python), "--variants", "mine", "quick", "steady", "--states", "cold")
+    assert bench(context, "fake", *words, "--generations", "1") is ExitCode.OK
+    text = capsys.readouterr().out
+    assert "not here: steady: " in text
+    assert "mine, cold" in text
+    assert "mine, warm" not in text
+    assert any(line.startswith("| small") for line in text.splitlines())
+
+
 def test_names_that_are_wrong_are_told(context):
     with pytest.raises(UnknownWorkloadError, match="fake"):
         bench(context, "fakee")
