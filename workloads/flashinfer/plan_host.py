@@ -9,7 +9,7 @@ LINKS = ("https://github.com/flashinfer-ai/flashinfer/pull/5043",)
 PUBLISHED = tuple(
     {
         "source": "https://github.com/flashinfer-ai/flashinfer/pull/5043",
-        "gpu": "not stated",
+        "gpu": "NVIDIA GeForce RTX 4090",
         "point": f"{kind}-b{batch}",
         "what": f"host time of plan() {when} the change",
         "value": value,
