@@ -163,6 +163,12 @@ def bundle(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def repro(session: nox.Session) -> None:
+    """Reproduce a public issue on the engine as released: nox -s repro -- https://github.com/vllm-project/vllm/issues/48076."""
+    harness(session, "repro")
+
+
+@nox.session(default=False)
 def profile(session: nox.Session) -> None:
     """Say where the GPU time of a run goes: nox -s profile -- --out DIR -- python -m ... (or --from FILE)."""
     session.install("--quiet", *group("charts"))

@@ -35,6 +35,7 @@ COMMANDS = (
     "upstream_tests",
     "pr",
     "arms",
+    "repro",
     "profile",
     "diff",
     "bundle",
