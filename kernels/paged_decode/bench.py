@@ -1,4 +1,4 @@
-"""Checks and times the CUDA kernel on a GPU: python -m upkernel.paged_decode.bench [--points NAME] [--json FILE]
+"""Checks and times the kernels on a GPU: python -m upkernel.paged_decode.bench [--points NAME] [--json FILE]
 
 Method: one CUDA graph holds one call per input set; the sets rotate over at least 3x the L2 (cold), pages are shuffled,
 tables and lengths are part of a set. A time is the duration of one replay divided by its calls; the table gives the
@@ -10,15 +10,18 @@ only loads the same number of bytes, best of several launch settings, measured i
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from .arguments import Arguments
 from .cuda_build import Build, compile_library
 from .cuda_kernel import CudaPagedDecode
 from .inputs import Case, Inputs, make_inputs, ragged
@@ -54,7 +57,25 @@ def reference_of(case: Case, x: Inputs) -> torch.Tensor:
     return paged_decode_reference(*x.args(), **case.options)[0]
 
 
-def measure(case: Case, kernel: CudaPagedDecode, sets: list[Inputs], refs: list[torch.Tensor], replays: int) -> dict:
+def triton_kernel() -> Callable[..., torch.Tensor]:
+    """The Triton kernel, called as a CudaPagedDecode is, with scratch of its own."""
+    from .triton_launch import launch, scratch_bytes  # noqa: PLC0415  a quick CUDA comparison does without
+
+    kept: list[torch.Tensor] = []
+
+    def call(*inputs: torch.Tensor, **options: object) -> torch.Tensor:
+        a = Arguments(*inputs, **options)
+        if not kept:
+            kept.append(torch.full((scratch_bytes(a),), 255, dtype=torch.uint8, device=a.q.device))
+        launch(a, kept[0])
+        return a.out
+
+    return call
+
+
+def measure(
+    case: Case, kernel: Callable[..., torch.Tensor], sets: list[Inputs], refs: list[torch.Tensor], replays: int
+) -> dict:
     """Errors before and after, and the timing, of one kernel on one point."""
 
     def call(x: Inputs) -> None:
@@ -87,6 +108,7 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point; returns 0, or 1 if any result is wrong or void."""
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--filter", default="", help="only points whose label contains one of these, comma-separated")
+    ap.add_argument("--kernel", choices=("cuda", "triton"), default="cuda")
     ap.add_argument("--tuning", action="append", default=[], help="kind:warps,tokens,stages,blocks_per_sm[,min_tiles]")
     ap.add_argument("--replays", type=int, default=12)
     ap.add_argument("--dependent", action="store_true", help="programmatic dependent launch between the calls")
@@ -114,7 +136,7 @@ def main(argv: list[str] | None = None) -> int:
     # Group sizes that round up to the same number of column tiles share a library.
     builds = {replace(b, group=8 * -(-b.group // 8)) for c in points for _, b, _ in variants(c)}
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(compile_library, builds))
+        list(pool.map(compile_library, builds if args.kernel == "cuda" else ()))
 
     rows, failed = [], False
     ceilings: dict[int, dict] = {}
@@ -129,9 +151,17 @@ def main(argv: list[str] | None = None) -> int:
         read = ceilings[case.kv_bytes]
         for name, build, min_tiles in variants(case):
             extra = {"min_tiles": min_tiles or args.min_tiles} if (min_tiles or args.min_tiles) else {}
-            kernel = CudaPagedDecode(build, grid=args.grid, dependent=args.dependent, **extra)
+            cuda = functools.partial(CudaPagedDecode, build, grid=args.grid, dependent=args.dependent, **extra)
+            kernel = triton_kernel() if args.kernel == "triton" else cuda()
             row = measure(case, kernel, sets, refs, args.replays)
-            row |= {"point": case.label, "variant": name, "bytes": case.kv_bytes, "sets": count, "read_us": read["median_us"]}
+            row |= {
+                "kernel": args.kernel,
+                "point": case.label,
+                "variant": name,
+                "bytes": case.kv_bytes,
+                "sets": count,
+                "read_us": read["median_us"],
+            }
             row["of_read"] = read["median_us"] / row["median_us"]
             rows.append(row)
             failed |= row["void"] is not None

@@ -50,6 +50,8 @@ def time_graph(
     outputs). The sequence is what makes the measurement cold: each call must use an input set of its own.
     """
     stream = torch.cuda.Stream()
+    # Inputs, scratch and memory that the allocator gives out again may still be in use on the caller's stream.
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for call in calls:
             call()

@@ -72,7 +72,7 @@ def compile_for(target: GPUTarget, s: Specialisation, tile: Tile | None = None) 
     """The compiled kernel; `.metadata` and `.asm` tell what it takes. Raises what Triton raises."""
     native = target.backend == "cuda" and int(target.arch) >= 89
     rows = max(16, 1 << (s.group * s.q_len - 1).bit_length())
-    tile = tile or choose_tile(s.head_dim, rows)
+    tile = tile or choose_tile(s.kv.itemsize, s.head_dim, rows)
     flags = dict(FLAT=True, WINDOW=True, CAP=True, SINKS=True, LSE=1, SCALES=3) if s.everything else {}  # noqa: C408
     fixed = constants(s.group, s.q_len, s.head_dim, s.page, 64, tile, s.q, s.kv, native, **flags)
     signature = signature_of(s, raw_fp8=not native) | dict.fromkeys(fixed, "constexpr")

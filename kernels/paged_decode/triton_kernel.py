@@ -2,8 +2,9 @@
 
 Same interface as the CUDA kernel. One program takes one piece of one row (a request and a KV head) with all query heads of
 that KV head, padded to 16 rows because that is the smallest matrix operand. Pieces are cut on the device from the lengths,
-so that long and short requests share the machine fairly and the grid depends on host-known values only: row b of `tiles_b`
-tiles gets `round(tiles_b * pieces / sum(tiles))` of them, at least one. That sum is at most `pieces + batch`, the grid.
+so that long and short requests share the machine fairly and the grid depends on host-known values only: a row of `tiles_b`
+tiles gets its share of them, `tiles_b * pieces / sum(tiles)` in whole numbers, at least one. All rows together have at most
+`pieces + batch`, which is the grid.
 
 The last program of a row to finish merges the row's partial results in the order of the pieces (many of them in two
 levels), so the result does not depend on which one that was. Counters that start at -1 and are put back make this safe under
@@ -36,8 +37,12 @@ def _schedule(n, window, Q_LEN: tl.constexpr, TOK: tl.constexpr, WINDOW: tl.cons
 
 @triton.jit
 def _pieces_of(tiles, total, pieces, MIN_TILES: tl.constexpr):
-    """How many programs share a row: its part of `pieces`, rounded to nearest; at least 1, each with MIN_TILES at least."""
-    share = (2 * tiles * pieces + total) // (2 * total)
+    """How many programs share a row: its part of `pieces`, at least 1, each with MIN_TILES at least.
+
+    Rounded down from 2 on, because `pieces` is what runs at once: a few programs more would start when all others end.
+    """
+    twice = 2 * tiles * pieces // total
+    share = tl.where(twice >= 4, twice // 2, (twice + 1) // 2)
     return tl.maximum(tl.minimum(share, tiles // MIN_TILES), 1)
 
 
@@ -132,7 +137,7 @@ def paged_decode_kernel(
     FP8: tl.constexpr,  # 0 none, 1 raw e4m3 bytes, 2 raw e5m2 bytes, 3 a native fp8 type
     RESCALE: tl.constexpr,  # bf16 queries against f16 operands
     UNROLL: tl.constexpr,  # parts read at once
-    FAN: tl.constexpr,  # parts merged by one program, more go through two levels
+    FAN: tl.constexpr,  # more than 2 * FAN parts are merged in two levels, FAN by FAN
     WIDE: tl.constexpr,  # products in fp32: the interpreter takes bf16 operands for integers
 ):  # fmt: skip
     """One piece of one row a program; grid (heads_kv, pieces + batch). Everything else is in the module's docstring."""
@@ -251,10 +256,10 @@ def paged_decode_kernel(
         # Few pieces are merged at once; many first in sets of FAN, whose results are then merged. One program merging them
         # all would read them in many round trips to the second-level cache, while the other processors have nothing to do.
         sets = (count + FAN - 1) // FAN
-        final = count <= FAN
+        final = count <= 2 * FAN
         few = tl.arange(0, COLS)
         own = few < GROUP * Q_LEN
-        if count > FAN:
+        if count > 2 * FAN:
             head = begin + piece // FAN * FAN  # the set's first program; its slot takes the set's result
             members = tl.minimum(FAN, begin + count - head)
             tl.debug_barrier()  # the stores of all threads come before the one thread's release
@@ -269,12 +274,12 @@ def paged_decode_kernel(
                 tl.store(part_ml + (slot + few) * 2 + 1, l1, mask=own)
                 tl.store(part_o + (slot + few)[:, None] * D + dims[None, :], o1, mask=own[:, None])
         if final:
-            parts = tl.where(count > FAN, sets, count)
+            parts = tl.where(count > 2 * FAN, sets, count)
             tl.debug_barrier()
             done = tl.atomic_add(counters + b * heads_kv + h, 1, sem="acq_rel")
             if done == parts - 2:
                 tl.store(counters + b * heads_kv + h, -1)
-                apart = tl.where(count > FAN, FAN, 1)
+                apart = tl.where(count > 2 * FAN, FAN, 1)
                 m2, l2, o2 = _merge(part_ml, part_o, begin, parts, apart, h, heads_kv, GROUP * Q_LEN, COLS, D, UNROLL)
                 _finish(o2, m2, l2, v_factor, few, b, h, out, lse, sinks, o_stride_t, o_stride_h, heads_kv * GROUP,
                         GROUP, Q_LEN, D, SINKS, LSE)  # fmt: skip

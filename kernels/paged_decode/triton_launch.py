@@ -30,15 +30,15 @@ class Tile:
     min_tiles: int = 1
 
 
-def choose_tile(head_dim: int, rows: int) -> Tile:
-    """Measured on an H200 at head_dim 128 and 16 rows, bf16 and fp8 alike; elsewhere kept within registers and shared memory.
+def choose_tile(kv_bytes: int, head_dim: int, rows: int) -> Tile:
+    """Measured on an H200 at head_dim 128 and 16 rows; elsewhere kept within registers and shared memory.
 
-    rows: of the query operand (a power of two of at least 16).
+    kv_bytes: of one cache element; rows: of the query operand (a power of two of at least 16).
     """
     if rows > 32 or head_dim > 128:
         return Tile(32, 8 if rows * head_dim > 8192 else 4, 2, 4)
     # Two warps: with 16 rows, four would have a quarter of the smallest matrix operand each, and convert the same fp8 tile.
-    return Tile(64, 2 if rows == 16 else 4, 3, 4)
+    return Tile(64, 2 if rows == 16 else 4, 2 if kv_bytes == 2 else 3, 4)
 
 
 @functools.cache
@@ -61,7 +61,7 @@ def scratch_bytes(a: Arguments, tile: Tile | None = None) -> int:
 
 
 def _tile_of(a: Arguments) -> Tile:
-    return choose_tile(a.head_dim, max(16, _power(a.group * a.q_len)))
+    return choose_tile(a.k_cache.element_size(), a.head_dim, max(16, _power(a.group * a.q_len)))
 
 
 def constants(  # noqa: PLR0917  one line for each compile-time argument of the kernel
