@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from harness.bundle.parts import plan_parts, write_parts
 from harness.bundle.resolve import Choice, choose
 from harness.bundle.select import TESTS
 from harness.bundle.target import Target, wheel_of
-from harness.bundle.units import Unit, make_units
-from harness.errors import BundleError
+from harness.bundle.units import UNIT_BYTES, Unit, make_units
+from harness.errors import BundleError, UsageError
 from harness.paths import Paths
 from harness.pins.index import fetch, fetch_wheel
 from harness.pins.model import Pin, Runtime
@@ -27,6 +27,8 @@ from harness.progress import Progress
 from harness.vocabulary import Device
 
 __all__ = ["Kit", "Request", "make_kit"]
+
+SMALLEST_PART = UNIT_BYTES + 2_000_000  # one piece that does not compress, and the description
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,12 @@ def make_kit(request: Request, paths: Paths, progress: Progress) -> Kit:
     Raises BundleError, PinError, ArchiveError or UsageError; each says what to do. What was compressed is kept for
     the next try.
     """
+    if request.part_size < SMALLEST_PART:
+        # said before minutes of compression, not after
+        raise UsageError(
+            f"--part-size {request.part_size / 1e6:.1f}M is too small: a part is at least {SMALLEST_PART / 1e6:.0f}M"
+        )
     choices = {pin.name: _choose(pin, request, paths, progress) for pin in request.pins}
-    for choice in choices.values():
-        for name in list(choice.left_out):
-            if name in choice.carried:
-                del choice.left_out[name]
     wheels = _in_order(choices)
     sources = [_source(pin, paths, progress) for pin in request.pins] if request.with_sources else []
     left = Dropped()
@@ -88,14 +91,18 @@ def _choose(pin: Pin, request: Request, paths: Paths, progress: Progress) -> Cho
     if runtime is None:
         raise BundleError(f"{pin.name} has no cuda runtime in upstream/pins.toml, so no kit can hold it")
     listed = locked_packages(paths.requirements / runtime.requirements)
+    engine = (runtime.distribution, runtime.version)
+
+    def wheel(name: str, version: str) -> Path:
+        return _wheel((name, version), runtime, request.target, paths, progress)
+
     with progress.step(f"{pin.name}: which of {len(listed)} distributions the host needs"):
-        return choose(
-            (runtime.distribution, runtime.version),
-            listed,
-            request.target,
-            lambda name, version: _wheel((name, version), runtime, request.target, paths, progress),
-            also=[name for name in TESTS if name in listed] if request.with_tests else [],
-        )
+        choice = choose(engine, listed, request.target, wheel)
+        if not request.with_tests:
+            return choice
+        known = {**{name: version for name, version in TESTS.items() if version}, **listed}
+        wider = choose(engine, known, request.target, wheel, also=[name for name in TESTS if name in known])
+        return replace(wider, tests=frozenset(wider.carried) - frozenset(choice.carried))
 
 
 def _wheel(wanted: tuple[str, str], runtime: Runtime, target: Target, paths: Paths, progress: Progress) -> Path:
@@ -135,6 +142,10 @@ def _files(
         yield source.name, source_file(source)
 
 
+def _named(choice: Choice, *, tests: bool) -> list[str]:
+    return sorted(f"{name}-{version}" for name, (version, _) in choice.carried.items() if (name in choice.tests) is tests)
+
+
 def _describe(
     request: Request,
     choices: dict[str, Choice],
@@ -152,7 +163,8 @@ def _describe(
         "engines": {
             str(pin.engine): {
                 "version": pin.version,
-                "distributions": sorted(f"{name}-{version}" for name, (version, _) in choices[pin.name].carried.items()),
+                "distributions": _named(choices[pin.name], tests=False),
+                "tests": _named(choices[pin.name], tests=True),
                 "host": dict(sorted(choices[pin.name].host.items())),
                 "left_out": dict(sorted(choices[pin.name].left_out.items())),
                 "archive": pin.archive.filename if request.with_sources else None,

@@ -25,11 +25,13 @@ class Choice:
     """One engine's share of a kit.
 
     `carried`: name -> (version, wheel). `host`: what the host must have, name -> version or range. `left_out`: name -> reason.
+    `tests`: those of `carried` that only the engine's test files import.
     """
 
     carried: dict[str, tuple[str, Path]] = field(default_factory=dict)
     host: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    tests: frozenset[str] = frozenset()
 
 
 def choose(
@@ -62,6 +64,7 @@ def choose(
         wheel = wheel_of(name, version)
         choice.carried[name] = (version, wheel)
         choice.host.pop(name, None)
+        choice.left_out.pop(name, None)
         for requirement in requirements_of(wheel, target.markers, extras):
             needed = normalised(requirement.name)
             asked.setdefault(needed, []).append(requirement)

@@ -17,7 +17,7 @@ from harness.bundle.contents import KitFile
 from harness.errors import BundleError
 from harness.files import write_atomically
 
-__all__ = ["Unit", "compress", "header_stream", "make_units", "tar_member"]
+__all__ = ["UNIT_BYTES", "Unit", "compress", "header_stream", "make_units", "tar_member"]
 
 UNIT_BYTES = 16_000_000
 # 8 MB of dictionary; 9 is 4 % smaller on these files, at half the speed and 10 times the memory on the host.

@@ -140,7 +140,7 @@ def _store(content: bytes, file: dict[str, Any], into: Path, part: Part) -> int:
     else:
         if target.exists():
             return 0
-        # Pieces find their place by offset, whatever order the parts come in; finish() checks the whole.
+        # Pieces find their place by offset, whatever order the parts come in; finish_pieces checks the whole.
         with temporary.open("r+b" if temporary.exists() else "w+b") as stream:
             stream.seek(file["offset"])
             stream.write(content)
@@ -150,20 +150,27 @@ def _store(content: bytes, file: dict[str, Any], into: Path, part: Part) -> int:
     return len(content)
 
 
-def finish_pieces(files: dict[str, dict[str, Any]], into: Path) -> None:
-    """Check files that came in pieces, all parts being there, and put them in place."""
-    for path, file in files.items():
-        target = into / path
+def finish_pieces(into: Path) -> None:
+    """Put files that came in pieces in place, those of which every piece is there, and check them."""
+    pieces: dict[str, list[dict[str, Any]]] = {}
+    holders: dict[str, list[Path]] = {}
+    for done in sorted((into / STATE).glob("part-*")):
+        for piece in json.loads(done.read_text(encoding="utf-8")):
+            pieces.setdefault(piece["path"], []).append(piece)
+            holders.setdefault(piece["path"], []).append(done)
+    for path, found in pieces.items():
+        file, target = found[0], into / path
         temporary = target.with_name(f".{target.name}.unpacking")
-        if target.exists() or not temporary.exists():
+        if target.exists() or sum(piece["length"] for piece in found) < file["size"]:
             continue
         with temporary.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-        if found != file["sha256"]:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if digest != file["sha256"]:
             temporary.unlink()
-            for done in (into / STATE).glob("part-*"):
-                done.unlink()
-            raise UnpackError(f"{path} has the wrong SHA-256 once put together. Unpack its parts again, from fresh copies.")
+            numbers = sorted({done.name.removeprefix("part-") for done in holders[path]})
+            for done in holders[path]:
+                done.unlink(missing_ok=True)
+            raise UnpackError(f"{path} has the wrong SHA-256 once put together. Unpack part {', '.join(numbers)} again.")
         temporary.chmod(file["mode"])
         temporary.replace(target)
 
@@ -307,6 +314,8 @@ def unpack(paths: Sequence[Path], into: Path, engines: Sequence[str] | None, *, 
             f"the kit is for Python {kit['python']}, this is {sys.version.split()[0]} ({sys.executable}). "
             f"Run unpack.py with the Python {kit['python']} that has torch, or make the kit with --python."
         )
+    if tests and not any(entry.get("tests") for entry in kit["engines"].values()):
+        raise UnpackError("the kit was made without --with-tests, so it has nothing to add for tests. Make it again with that.")
     unknown = sorted(set(engines or ()) - set(kit["engines"]))
     if unknown:
         raise UnpackError(f"the kit has no {', '.join(unknown)}; it has {', '.join(kit['engines'])}")
@@ -318,9 +327,10 @@ def unpack(paths: Sequence[Path], into: Path, engines: Sequence[str] | None, *, 
             say(f"part {part.number} of {len(kit['parts'])}: unpacked before")
             continue
         written = part.extract(into)
-        pieces = {file["path"]: file for file in part.own["files"] if file["length"] != file["size"]}
+        pieces = [file for file in part.own["files"] if file["length"] != file["size"]]
         done.write_text(json.dumps(pieces), encoding="utf-8")
         say(f"part {part.number} of {len(kit['parts'])}: {written / 1e6:.0f} MB, {time.monotonic() - start:.1f} s")
+    finish_pieces(into)
     _environments(kit, into, engines, tests=tests, strict=not paths, say=say)
     say(f"done in {time.monotonic() - start:.1f} s")
 
@@ -340,13 +350,14 @@ def _environments(
         if absent:
             missing[engine] = absent
             continue
-        for number in needed:
-            finish_pieces(json.loads((into / STATE / f"part-{number}").read_text()), into)
         prefix = make_environment(kit, engine, into, tests=tests)
         lacking += check_host(kit, engine, prefix)
         say(f"{engine} {entry['version']}: {prefix}")
     for engine, absent in missing.items():
         say(f"{engine}: still needs part {', '.join(map(str, absent))}")
+    for archive in sorted((into / "archives").glob("*")):
+        if not archive.name.startswith("."):
+            say(f"source archive {archive}: link it into upstream/state/archives of a checkout, and trees are made from it")
     if lacking:
         raise UnpackError("the host does not have what the kit counts on:\n  " + "\n  ".join(lacking))
     if missing and strict:
