@@ -102,7 +102,8 @@ def _choose(pin: Pin, request: Request, paths: Paths, progress: Progress) -> Cho
             return choice
         known = {**{name: version for name, version in TESTS.items() if version}, **listed}
         wider = choose(engine, known, request.target, wheel, also=[name for name in TESTS if name in known])
-        return replace(wider, tests=frozenset(wider.carried) - frozenset(choice.carried))
+        # what only the tests ask of the host is not asked of a host that runs none
+        return replace(wider, host=choice.host, tests=frozenset(wider.carried) - frozenset(choice.carried))
 
 
 def _wheel(wanted: tuple[str, str], runtime: Runtime, target: Target, paths: Paths, progress: Progress) -> Path:

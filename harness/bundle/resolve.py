@@ -24,7 +24,8 @@ WheelOf = Callable[[str, str], Path]
 class Choice:
     """One engine's share of a kit.
 
-    `carried`: name -> (version, wheel). `host`: what the host must have, name -> version or range. `left_out`: name -> reason.
+    `carried`: name -> (version, wheel). `host`: what the host must have, name -> range that is
+    required ("==2.11.0") or the version that it had ("1.5"). `left_out`: name -> reason.
     `tests`: those of `carried` that only the engine's test files import.
     """
 
@@ -83,7 +84,7 @@ def _is_carried(name: str, asked: list[Requirement], target: Target, choice: Cho
         choice.host[name] = wanted
         return False
     if there is not None and name not in PINNED and (name in ANY_VERSION or _satisfies(there, asked)):
-        choice.host[name] = f"=={there}"
+        choice.host[name] = there
         return False
     reason = left_out(name)
     if reason is not None:

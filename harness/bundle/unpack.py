@@ -278,8 +278,11 @@ print(json.dumps(found))
 """
 
 
-def check_host(kit: dict[str, Any], engine: str, prefix: Path) -> list[str]:
-    """What the host lacks of the distributions that the kit counts on, one sentence each."""
+def check_host(kit: dict[str, Any], engine: str, prefix: Path, say: Any) -> list[str]:
+    """What the host lacks of the distributions that the kit counts on, one sentence each.
+
+    "==2.11.0" must be that release; "1.5" is what the host had when the kit was made: another one is told, and not refused.
+    """
     wanted = kit["engines"][engine]["host"]
     result = subprocess.run(
         [prefix / "bin" / "python", "-I", "-c", CHECK],
@@ -292,12 +295,14 @@ def check_host(kit: dict[str, Any], engine: str, prefix: Path) -> list[str]:
         raise UnpackError(f"the Python of {prefix} does not start: {result.stderr.strip()[-500:]}")
     lacking = []
     for name, found in json.loads(result.stdout).items():
-        asked = wanted[name]
-        exact = asked[2:] if asked.startswith("==") else None
+        exact = wanted[name].startswith("==")
+        asked = wanted[name].removeprefix("==")
         if found is None:
-            lacking.append(f"{engine}: {name}{asked} is not installed")
-        elif exact and found.partition("+")[0] != exact.partition("+")[0]:
-            lacking.append(f"{engine}: {name} is {found}, the kit was made for {exact}")
+            lacking.append(f"{engine}: {name} {asked} is not installed")
+        elif exact and found.partition("+")[0] != asked.partition("+")[0]:
+            lacking.append(f"{engine}: {name} is {found}, the kit was made for {asked}")
+        elif asked[:1].isdigit() and found != asked and not exact:
+            say(f"{engine}: {name} is {found}, it was {asked} when the kit was made")
     return lacking
 
 
@@ -351,7 +356,7 @@ def _environments(
             missing[engine] = absent
             continue
         prefix = make_environment(kit, engine, into, tests=tests)
-        lacking += check_host(kit, engine, prefix)
+        lacking += check_host(kit, engine, prefix, say)
         say(f"{engine} {entry['version']}: {prefix}")
     for engine, absent in missing.items():
         say(f"{engine}: still needs part {', '.join(map(str, absent))}")
