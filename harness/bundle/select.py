@@ -155,7 +155,7 @@ DROPPED = (
     DropRule("*", "*.a", None, "static libraries"),
     DropRule("*", "*.lib", None, "static libraries"),
     DropRule("*", "*.pyc", None, "bytecode"),
-    # sm_90 runs FlashAttention 3; this one would be compiled from PTX at start-up, for minutes
+    # sm_90 runs FlashAttention 3; this one has machine code for sm_80 and PTX only
     DropRule("vllm", "vllm/vllm_flash_attn/_vllm_fa2_C.abi3.so", 9, "FlashAttention 2: a Hopper GPU runs 3"),
     DropRule("vllm", "vllm/_qutlass_C.abi3.so", 9, "MXFP4 on Blackwell only"),
     DropRule("vllm", "vllm/third_party/deep_gemm/*", 9, "FP8 block GEMMs of MoE models"),
