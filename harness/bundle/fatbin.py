@@ -5,7 +5,8 @@ PTX. The driver reads the entries' headers and takes the one that fits the GPU; 
 bytes are set to zero here and everything keeps its place, so no offset, symbol or section changes.
 
 Layout (read from vLLM 0.24.0's and sglang-kernel 0.4.4's libraries: 1,221 entries, each inside the section
-.nv_fatbin, sizes adding up to their containers'): a container starts with the 32-bit 0xBA55ED50, 16-bit version 1, 16-bit header size 16, 64-bit size of its entries. An entry: 16-bit kind (1 PTX, 2 ELF), 16-bit
+.nv_fatbin, sizes adding up to their containers'): a container starts with the 32-bit 0xBA55ED50, 16-bit
+version 1, 16-bit header size 16, 64-bit size of its entries. An entry: 16-bit kind (1 PTX, 2 ELF), 16-bit
 version, 32-bit header size, 64-bit size of its bytes, then at offset 28 the 32-bit architecture as in 90 for sm_90.
 """
 
