@@ -113,7 +113,7 @@ def finish(paths: Paths, series: Series, pin: Pin, tree: Path, state: PortState)
     head = git(tree, "rev-parse", "--verify", "HEAD^{commit}").stdout
     if head == state.below:
         raise PortError(
-            f"nothing is left of {series.id} on {pin.name}: it has all of it already, or every patch was skipped. --abort tidies"
+            f"nothing is left of {series.id} on {pin.name}: it has it already, or every patch was skipped; --abort tidies up"
         )
     patches = export_patches(tree, state.below, head)
     names = git(tree, "-c", "core.quotePath=false", "diff", "--name-only", "--no-renames", state.below, head).stdout

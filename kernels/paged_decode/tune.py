@@ -58,9 +58,8 @@ def main(argv: list[str] | None = None) -> int:
         found = sorted(tune(case, args.replays), key=lambda row: row["us"])
         rows += found
         for row in found:
-            print(
-                f"{case.label:28s} {row['us']:8.2f} us (n = {args.replays}) err {row['err']:.4f} {row.get('tile', 'CUDA kernel')}"
-            )
+            tile = row.get("tile", "CUDA kernel")
+            print(f"{case.label:28s} {row['us']:8.2f} us (n = {args.replays}) err {row['err']:.4f} {tile}")
         torch.cuda.empty_cache()
     if args.json:
         args.json.write_text(json.dumps({"gpu": torch.cuda.get_device_name(), "rows": rows}, indent=1) + "\n")

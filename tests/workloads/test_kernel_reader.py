@@ -66,7 +66,7 @@ def test_the_known_answers_primary_is_the_host_time():
 
 def test_an_unknown_name_offers_the_nearest(tmp_path):
     with pytest.raises(UnknownWorkloadError, match="vllm/one"):
-        read_kernel_workload(paths_with(tmp_path, GOOD), "vllm/oen")
+        read_kernel_workload(paths_with(tmp_path, GOOD), "vllm/on")
 
 
 @pytest.mark.parametrize(
