@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import psutil
 import pytest
 
 from harness.runs import client, engine_backend, engine_sessions, guards, process, server
@@ -28,4 +27,4 @@ def bench(tmp_path, monkeypatch, polls):
     yield made
     for session in made.opened:
         session.close()
-    assert not [one for one in psutil.Process().children(recursive=True) if "main" in " ".join(one.cmdline())]
+    assert not made.left()

@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import psutil
+
 from harness.arms.model import Arm, Environment
 from harness.experiments.execute import execute
 from harness.experiments.plan import Plan
@@ -55,6 +57,12 @@ class Bench:
         # The kernel's counter, which the stand-in raises when it plays the kernel.
         self.vmstat = tmp_path / "vmstat"
         self.vmstat.write_text("pgfault 12\noom_kill 7\n")
+        # What earlier tests started and Python keeps to its end, as the resource tracker of multiprocessing.
+        self._before = set(psutil.Process().children(recursive=True))
+
+    def left(self) -> set[psutil.Process]:
+        """The processes that this test's backends started and that still run."""
+        return set(psutil.Process().children(recursive=True)) - self._before
 
     def backend(
         self, workload: EngineWorkload = WORKLOAD, mode: Mode = Mode.LIVE, ports=None, **fails: dict[str, str]

@@ -119,7 +119,7 @@ def test_a_session_folder_that_cannot_be_made_stops_the_server_that_is_up(bench)
     (bench.path / "generation" / "patched").write_text("a file is in the way")
     with pytest.raises(RunError, match=r"cannot make .*/generation/patched"):
         bench.open(bench.backend())
-    assert not psutil.Process().children()
+    assert not bench.left()
 
 
 def test_a_server_that_dies_during_a_run_is_named_rather_than_the_client(bench):
@@ -184,7 +184,7 @@ def test_a_port_in_use_is_an_error_that_names_it_and_starts_nothing(bench):
             RunError, match=rf"port {port} on 127.0.0.1 cannot be had: Address already in use.*process {os.getpid()}"
         ):
             bench.open(bench.backend(ports={Slot.PATCHED: port}))
-    assert not psutil.Process().children()
+    assert not bench.left()
 
 
 def test_an_interrupt_during_a_run_leaves_no_process(bench):
@@ -194,7 +194,7 @@ def test_an_interrupt_during_a_run_leaves_no_process(bench):
     with pytest.raises(KeyboardInterrupt):
         session.run(bench.request(Slot.BASE))
     session.close()
-    assert not psutil.Process().children()
+    assert not bench.left()
 
 
 def test_an_interrupt_during_the_start_leaves_no_process(bench):
@@ -204,4 +204,4 @@ def test_an_interrupt_during_the_start_leaves_no_process(bench):
     with pytest.raises(KeyboardInterrupt):
         bench.open(backend)
     assert time.monotonic() - start < 10
-    assert not psutil.Process().children()
+    assert not bench.left()
