@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -243,11 +244,12 @@ def test_a_screen_finds_a_tenth_and_its_report_has_every_point(make, workload, t
     lines = point_lines(evidence)
     assert len(lines) == len(POINTS) + 1
     assert lines[-1] == "kernels that ran: base only fake::softmax; patched only softmax_split"
-    assert lines[1].startswith("middle: cold 20")
-    percent = float(lines[1].split("µs, ")[1].split(" %")[0])
-    assert percent == pytest.approx(-10.0, abs=0.1)
-    assert "warm 20" in lines[1]
-    assert "; error 0 -> 0" in lines[1]
+    shown = re.match(
+        r"middle: cold ([\d.]+) -> ([\d.]+) µs, (-[\d.]+) % \[.*\]; warm ([\d.]+) -> ([\d.]+) µs, .*; error 0 -> 0", lines[1]
+    )
+    assert shown is not None, lines[1]
+    # Seen at 19.99 on a busy machine: how often the stand-in is called before the window follows the real clock.
+    assert [float(one) for one in shown.groups()] == pytest.approx([20, 18, -10, 20, 18], rel=0.02)
     assert "kernel workload, 3 points" in render_terminal(evidence)
     write_evidence(tmp_path / "evidence.json", evidence)
     assert read_evidence(tmp_path / "evidence.json").workload == evidence.workload
