@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from harness.arms.model import Arm
+from harness.arms.variables import JIT_VARIABLE
 from harness.errors import ArmError
 from harness.git import git_bytes
 from harness.trees.model import Tree
@@ -144,6 +145,8 @@ def _portable(arm: Arm) -> dict[str, str]:
     """The variables with the places that must differ (trees, the arm's own folder) replaced by their meaning."""
     places = {str(tree.path): f"<tree of {tree.engine}>" for tree in arm.trees}
     places[str(Path(arm.variables["PYTHONPYCACHEPREFIX"]).parent)] = "<arm>"
+    # Named by the content of the sources, which are compared file by file.
+    places[arm.variables[JIT_VARIABLE]] = "<compiled on demand>"
     return {
         name: os.pathsep.join(_meant(one, places) for one in value.split(os.pathsep)) for name, value in arm.variables.items()
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -17,7 +18,16 @@ from harness.errors import EnvironmentSetupError
 from harness.pins.model import Runtime
 from harness.progress import Progress, duration
 
-__all__ = ["check_torch", "clean_environment", "installed", "locked_packages", "make_venv", "pip_install", "write_identity"]
+__all__ = [
+    "check_torch",
+    "clean_environment",
+    "installed",
+    "locked_packages",
+    "make_venv",
+    "pip_install",
+    "visible",
+    "write_identity",
+]
 
 TAIL_LINES = 15
 SAY_EVERY = 15.0  # seconds between progress lines of pip
@@ -137,6 +147,32 @@ def installed(prefix: Path) -> Mapping[str, str]:
     """Distributions in the environment, normalised name -> version, read from its own metadata."""
     found = {normalised(one.name): one.version for one in distributions(path=[str(site_packages(prefix))])}
     return dict(sorted(found.items()))
+
+
+VISIBLE = """
+import importlib.metadata as metadata, json
+# the first found of a name is the one that is imported
+found = {}
+for one in metadata.distributions():
+    found.setdefault(one.metadata["Name"], one.version)
+print(json.dumps({name: version for name, version in found.items() if name}))
+"""
+
+
+def visible(python: Path) -> Mapping[str, str]:
+    """Every distribution that an interpreter finds, normalised name -> version, those of the host's environment included.
+
+    Raises EnvironmentSetupError when it does not start.
+    """
+    try:
+        ran = subprocess.run(
+            [str(python), "-I", "-c", VISIBLE], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+    except OSError as error:
+        raise EnvironmentSetupError(f"{python} cannot be started: {error.strerror}") from error
+    if ran.returncode:
+        raise EnvironmentSetupError(f"{python} does not start: {ran.stderr.strip()[-1500:]}")
+    return dict(sorted((normalised(name), version) for name, version in json.loads(ran.stdout).items()))
 
 
 def write_identity(prefix: Path, wheel: Path, runtime: Runtime) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.trees.model import Tree
-from harness.vocabulary import Device
+from harness.vocabulary import Device, Engine
 
 __all__ = ["Arm", "Environment"]
 
@@ -20,8 +20,9 @@ class Environment:
     device: Device
     prefix: Path
     python: Path
-    # Folder with the unpacked runtime wheel (its compiled and generated files are linked into trees; never on sys.path).
-    wheel: Path
+    # Folders with the unpacked runtime wheels of the engines that may come from trees: the environment's own engine, and what
+    # an arm combines with it. Their compiled and generated files are linked into trees; they are never on sys.path.
+    wheels: Mapping[Engine, Path]
     # Installed distributions, name -> version, as read from the environment itself.
     packages: Mapping[str, str]
     # sha256 over interpreter version, packages and the runtime wheel's hash.

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
+from harness.arms.kit import file_hashes
 from harness.arms.model import Arm, Environment
 from harness.arms.variables import arm_variables, inherited, share_bytecode
 from harness.errors import ArmError, TreeError
@@ -28,10 +29,12 @@ from harness.trees.use import removing
 from harness.trees.worktrees import changed_files
 from harness.vocabulary import Engine, TreeOrigin
 
-__all__ = ["PACKAGES", "build_arm", "check_arm", "commit_files", "wheel_files"]
+__all__ = ["PACKAGES", "SOURCES", "build_arm", "check_arm", "commit_files", "wheel_files"]
 
 # Import package of each engine, a folder of the tree's import path and of its wheel.
 PACKAGES = {Engine.VLLM: "vllm", Engine.SGLANG: "sglang", Engine.FLASHINFER: "flashinfer"}
+# What an engine compiles on demand, by where its wheel has it and where its repository has it: the tree's own are used.
+SOURCES = {Engine.FLASHINFER: {"flashinfer/data/csrc/": "csrc", "flashinfer/data/include/": "include"}}
 # The user's variables are the same for every arm of this process; said once is enough.
 _told: set[str] = set()
 EXCLUDE_NOTE = "# upkernel: links to the engine's compiled and generated files"
@@ -57,7 +60,7 @@ def build_arm(paths: Paths, name: str, trees: Iterable[Tree], environment: Envir
         links |= _overlay(paths, tree, environment, progress)
     digest = _digest(trees, links, environment)
     folder = paths.arms / hashlib.sha256(f"{name}\0{digest}".encode()).hexdigest()[:12]
-    variables = arm_variables(folder, trees, environment)
+    variables = arm_variables(folder, trees, environment, jit=paths.arms / f"jit-{_jit_key(trees, environment)}")
     share_bytecode(folder, environment)
     _describe(folder / "arm.json", name, digest, trees)
     dropped = tuple(one for one in inherited(os.environ) if one not in _told)
@@ -74,12 +77,13 @@ def check_arm(arm: Arm) -> None:
     """
     environment = arm.environment
     advice = "Another harness process changed or cleaned it since this arm was made: run again."
-    for folder in (environment.prefix, environment.wheel, *(tree.path for tree in arm.trees)):
+    for folder in (environment.prefix, *environment.wheels.values(), *(tree.path for tree in arm.trees)):
         if not folder.is_dir():
             raise ArmError(f"{folder} is gone. {advice}")
     for tree in arm.trees:
         inside = [path for path in arm.links if path.startswith(_package_folder(tree) + "/")]
-        wheel = {one: environment.wheel / PurePosixPath(one).relative_to(tree.import_root) for one in inside}
+        root = environment.wheels[tree.engine]
+        wheel = {one: root / PurePosixPath(one).relative_to(tree.import_root) for one in inside}
         wrong = [one for one in inside if _leads_elsewhere(tree.path / one, wheel[one])]
         missing = [one for one in inside if not (tree.path / one).exists()]
         if wrong or missing:
@@ -89,11 +93,17 @@ def check_arm(arm: Arm) -> None:
             )
 
 
-def wheel_files(environment: Environment) -> Mapping[str, str]:
-    """Every file of the unpacked wheel, path -> sha256, as its RECORD says (the wheel's own hash was checked)."""
-    record = next(iter(environment.wheel.glob("*.dist-info/RECORD")), None)
+def wheel_files(wheel: Path) -> Mapping[str, str]:
+    """Every file of an unpacked wheel, path -> sha256: as its RECORD says (the wheel's own hash was checked), or a kit's.
+
+    Raises ArmError for a folder that is no unpacked wheel.
+    """
+    of_kit = file_hashes(wheel)
+    if of_kit is not None:
+        return of_kit
+    record = next(iter(wheel.glob("*.dist-info/RECORD")), None)
     if record is None:
-        raise ArmError(f"{environment.wheel} is no unpacked wheel: it has no RECORD. Delete {environment.prefix.parent}.")
+        raise ArmError(f"{wheel} is no unpacked wheel: it has no RECORD. Delete {wheel.parent}.")
     files: dict[str, str] = {}
     with record.open(encoding="utf-8", newline="") as stream:
         for path, encoded, _size in csv.reader(stream):
@@ -112,27 +122,35 @@ def commit_files(where: Path, commit: str, prefix: str) -> frozenset[str]:
 def _overlay(paths: Paths, tree: Tree, environment: Environment, progress: Progress) -> dict[str, str]:
     """Link what the base lacks; returns path in the tree -> sha256 of what stands there."""
     package, root = PACKAGES[tree.engine], _package_folder(tree)
+    wheel = environment.wheels[tree.engine]
     in_base = commit_files(repository(paths, tree.engine), tree.base, root)
     # A file that the tip adds where the wheel has one is the series' own.
     in_tip = commit_files(tree.path, tree.tip, root)
-    wanted: dict[str, tuple[str, str]] = {}
-    for path, sha256 in wheel_files(environment).items():
+    wanted: dict[str, tuple[Path, str | None]] = {}
+    for path, sha256 in wheel_files(wheel).items():
         inside = f"{tree.import_root}/{path}" if tree.import_root else path
-        if path.startswith(f"{package}/") and inside not in in_base and inside not in in_tip:
-            wanted[inside] = (path, sha256)
+        ours = path.startswith(f"{package}/") and not path.startswith(tuple(SOURCES.get(tree.engine, {})))
+        if ours and inside not in in_base and inside not in in_tip:
+            wanted[inside] = (wheel / path, sha256)
+    for data, folder in SOURCES.get(tree.engine, {}).items():
+        # Walked on the disk: in a checkout of the user's own a new header counts before it is committed.
+        files = (one for one in (tree.path / folder).rglob("*") if one.is_file())
+        wanted |= {f"{data}{one.relative_to(tree.path / folder)}": (one, None) for one in files}
     report = _Report()
     links: dict[str, str] = {}
     with _lock(paths, tree.path), ExitStack() as stack:
         _exclude(tree.path, wanted)
         stale = _stale(tree.path / root, tree.path, wanted, paths.environments)
-        moving = [one for one, (path, _) in wanted.items() if _leads_elsewhere(tree.path / one, environment.wheel / path)]
+        moving = [one for one, (target, _) in wanted.items() if _leads_elsewhere(tree.path / one, target)]
         if stale or moving:
             _hold_alone(stack, paths, tree, environment, [*stale, *moving])
         for inside in stale:
             (tree.path / inside).unlink()
         report.stale += stale
-        for inside, (path, sha256) in sorted(wanted.items()):
-            links[inside] = _link(tree.path, inside, environment.wheel / path, sha256, report)
+        for inside, (target, of_wheel) in sorted(wanted.items()):
+            there = _link(tree.path, inside, target, of_wheel, report)
+            if there is not None:
+                links[inside] = there
         if report.made or report.repaired or report.stale:
             _check_clean(tree, wanted)
     _say(tree, report, progress)
@@ -144,7 +162,8 @@ def _package_folder(tree: Tree) -> str:
     return f"{tree.import_root}/{package}" if tree.import_root else package
 
 
-def _link(root: Path, inside: str, target: Path, sha256: str, report: _Report) -> str:
+def _link(root: Path, inside: str, target: Path, sha256: str | None, report: _Report) -> str | None:
+    """`sha256` is None for a link to the tree's own file, whose content the tip tells."""
     link = root / inside
     link.parent.mkdir(parents=True, exist_ok=True)
     if not link.parent.resolve().is_relative_to(root.resolve()):
@@ -172,15 +191,20 @@ def _leads_elsewhere(link: Path, target: Path) -> bool:
 
 
 def _stale(package: Path, root: Path, wanted: Mapping[str, object], environments: Path) -> list[str]:
-    """Links of ours (they point into an environment) that no file of this wheel asks for."""
+    """Links of ours (they lead into an environment, or to a source of the tree) that nothing asks for."""
     found = []
     for folder, _, names in os.walk(package):
         for name in names:
             path = Path(folder, name)
             inside = str(path.relative_to(root))
-            if inside not in wanted and path.is_symlink() and path.readlink().is_relative_to(environments):
+            if inside not in wanted and path.is_symlink() and _is_ours(path.readlink(), root, environments):
                 found.append(inside)
     return sorted(found)
+
+
+def _is_ours(target: Path, root: Path, environments: Path) -> bool:
+    sources = {folder for of_engine in SOURCES.values() for folder in of_engine.values()}
+    return target.is_relative_to(environments) or any(target.is_relative_to(root / folder) for folder in sources)
 
 
 def _hold_alone(stack: ExitStack, paths: Paths, tree: Tree, environment: Environment, links: Sequence[str]) -> None:
@@ -242,6 +266,15 @@ def _lock(paths: Paths, tree: Path) -> FileLock:
     # One lock for every worktree of a repository: they share info/exclude.
     common = git(tree, "rev-parse", "--path-format=absolute", "--git-common-dir", user_config=True).stdout
     return FileLock(folder / f"overlay-{hashlib.sha256(common.encode()).hexdigest()[:16]}.lock")
+
+
+def _jit_key(trees: Iterable[Tree], environment: Environment) -> str:
+    """Where FlashInfer keeps what it compiles: by content, so that an edited header is compiled whatever its mtime says.
+
+    Base and control share it, like arms that take FlashInfer from the environment.
+    """
+    sources = [[tree.tip, tree.changes] for tree in trees if tree.engine is Engine.FLASHINFER]
+    return hashlib.sha256(json.dumps([sources, environment.digest]).encode()).hexdigest()[:16]
 
 
 def _digest(trees: Iterable[Tree], links: Mapping[str, str], environment: Environment) -> str:

@@ -14,11 +14,14 @@ from pathlib import Path
 
 from harness.errors import ProbeError
 
-__all__ = ["Machine", "Probe", "ProbeState", "cpu_probes", "read_machine", "require"]
+__all__ = ["Machine", "Probe", "ProbeState", "cpu_probes", "cuda_probes", "read_machine", "require"]
 
 GIGABYTE = 10**9
 # The CPU environment takes 4.9 GB, pip's cache and temporary files about 4 GB more, vLLM's repository and trees 1 GB.
 DISK_NEEDED = 12 * GIGABYTE
+# torch for CUDA and NVIDIA's libraries take 8 GB installed, the engine's wheel twice its size, pip's cache as much again.
+CUDA_DISK_NEEDED = 25 * GIGABYTE
+KIT_DISK_NEEDED = 4 * GIGABYTE
 PYTHONS = ((3, 11), (3, 12))
 
 
@@ -71,27 +74,9 @@ def read_machine(folder: Path) -> Machine:
 
 def cpu_probes(machine: Machine) -> tuple[Probe, ...]:
     """What vLLM's CPU binaries and their dependencies need."""
-    version = ".".join(map(str, machine.python))
     return (
-        _probe(
-            "platform",
-            f"{machine.system} {machine.architecture}",
-            "the engines' binaries are for x86_64 Linux: use such a machine, or a container or virtual machine of that kind",
-            ok=(machine.system, machine.architecture) == ("Linux", "x86_64"),
-        ),
-        _probe(
-            "Python",
-            version,
-            "torch 2.11.0 and the pinned engines need Python 3.11 or 3.12: install one and run nox with it "
-            "(`python3.12 -m pip install nox`, then `python3.12 -m nox ...`)",
-            ok=machine.python in PYTHONS,
-        ),
-        _probe(
-            "venv",
-            "ensurepip found" if machine.has_ensurepip else "Python has no ensurepip",
-            f"install the package that completes Python's venv (Debian, Ubuntu: apt install python{version}-venv)",
-            ok=machine.has_ensurepip,
-        ),
+        *_python_probes(machine),
+        _venv_probe(machine),
         _probe(
             "libnuma",
             "libnuma.so.1 found" if machine.has_libnuma else "libnuma.so.1 cannot be loaded",
@@ -108,13 +93,48 @@ def cpu_probes(machine: Machine) -> tuple[Probe, ...]:
     )
 
 
-def disk_probe(free: int) -> Probe:
-    """Whether `free` bytes are enough for a CPU environment, its downloads and the trees."""
+def cuda_probes(machine: Machine, *, kit: bool) -> tuple[Probe, ...]:
+    """What an environment for a GPU needs, made by pip or of an unpacked kit (which needs neither pip nor much space)."""
+    if kit:
+        return (*_python_probes(machine), disk_probe(machine.disk_free, KIT_DISK_NEEDED))
+    return (*_python_probes(machine), _venv_probe(machine), disk_probe(machine.disk_free, CUDA_DISK_NEEDED))
+
+
+def _python_probes(machine: Machine) -> tuple[Probe, ...]:
+    return (
+        _probe(
+            "platform",
+            f"{machine.system} {machine.architecture}",
+            "the engines' binaries are for x86_64 Linux: use such a machine, or a container or virtual machine of that kind",
+            ok=(machine.system, machine.architecture) == ("Linux", "x86_64"),
+        ),
+        _probe(
+            "Python",
+            ".".join(map(str, machine.python)),
+            "torch 2.11.0 and the pinned engines need Python 3.11 or 3.12: install one and run nox with it "
+            "(`python3.12 -m pip install nox`, then `python3.12 -m nox ...`)",
+            ok=machine.python in PYTHONS,
+        ),
+    )
+
+
+def _venv_probe(machine: Machine) -> Probe:
+    return _probe(
+        "venv",
+        "ensurepip found" if machine.has_ensurepip else "Python has no ensurepip",
+        "install the package that completes Python's venv (Debian, Ubuntu: apt install "
+        f"python{'.'.join(map(str, machine.python))}-venv)",
+        ok=machine.has_ensurepip,
+    )
+
+
+def disk_probe(free: int, needed: int = DISK_NEEDED) -> Probe:
+    """Whether `free` bytes are enough for an environment (default: for a CPU), its downloads and the trees."""
     return _probe(
         "disk",
-        f"{free / GIGABYTE:.1f} GB free, {DISK_NEEDED / GIGABYTE:.0f} GB needed",
+        f"{free / GIGABYTE:.1f} GB free, {needed / GIGABYTE:.0f} GB needed",
         "free some space (`nox -s clean` lists what is ours), or put the state folder elsewhere with UPKERNEL_STATE=DIR",
-        ok=free >= DISK_NEEDED,
+        ok=free >= needed,
     )
 
 

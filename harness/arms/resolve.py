@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.arms.environment import prepare_environment
+from harness.arms.environment import prepare_environment, with_wheel
 from harness.arms.model import Arm
 from harness.arms.overlay import build_arm
 from harness.git import require_git
@@ -31,18 +31,24 @@ def arm_for(
     *,
     mirror: Path | None = None,
     name: str | None = None,
+    beside: Pin | None = None,
 ) -> Arm:
     """The arm that `what` names: "base", a series id, the path of a checkout, or a ref.
 
     `name` is the arm's own (default: `what`); a control arm gets another one than its base, and so its own caches.
+    `beside` is the pin of another engine: the arm is then `pin`'s base, and `what` names the tree of the other engine.
 
     Raises first, before anything is downloaded, TreeError where there is no git and ProbeError when this machine cannot run
     the engine; then what trees, environment and overlay raise.
     """
     require_git()
     environment = prepare_environment(paths, pin, device, progress)
-    tree = tree_for(paths, pin, what, progress, mirror=mirror)
-    return build_arm(paths, name or what, (tree,), environment, progress)
+    if beside is None:
+        return build_arm(paths, name or what, (tree_for(paths, pin, what, progress, mirror=mirror),), environment, progress)
+    environment = with_wheel(paths, environment, beside, progress)
+    # A mirror is of one engine's repository, the one that is changed.
+    trees = (tree_for(paths, pin, BASE, progress), tree_for(paths, beside, what, progress, mirror=mirror))
+    return build_arm(paths, name or what, trees, environment, progress)
 
 
 def tree_for(paths: Paths, pin: Pin, what: str, progress: Progress, *, mirror: Path | None = None) -> Tree:

@@ -11,10 +11,12 @@ from harness.arms.model import Arm, Environment
 from harness.errors import ArmError
 from harness.trees.model import Tree
 
-__all__ = ["RECORD_VARIABLE", "arm_environment", "arm_variables", "inherited"]
+__all__ = ["JIT_VARIABLE", "RECORD_VARIABLE", "arm_environment", "arm_variables", "inherited"]
 
 # Folder to which every process of a run writes the engine modules that it loads (recorder/sitecustomize.py).
 RECORD_VARIABLE = "UPKERNEL_MODULE_RECORD"
+# FlashInfer compiles into a folder below this one.
+JIT_VARIABLE = "FLASHINFER_WORKSPACE_BASE"
 RECORDER = Path(__file__).resolve().parent / "recorder"
 # The user's settings of these kinds would change what is measured, or which files are loaded. What a workload needs of them
 # (number of threads, allocator), it sets itself.
@@ -25,8 +27,11 @@ REMOVED = (
 )
 
 
-def arm_variables(folder: Path, trees: Iterable[Tree], environment: Environment) -> Mapping[str, str]:
-    """The variables for trees on an environment; `folder` is the arm's own, for its caches and bytecode."""
+def arm_variables(folder: Path, trees: Iterable[Tree], environment: Environment, *, jit: Path) -> Mapping[str, str]:
+    """The variables for trees on an environment; `folder` is the arm's own, for its caches and bytecode.
+
+    `jit` is for what FlashInfer compiles: minutes of nvcc, so arms with the same sources share it.
+    """
     search = [RECORDER, environment.prefix.parent / "identity", *(tree.import_path for tree in trees)]
     for place in search:
         if os.pathsep in str(place):
@@ -52,6 +57,8 @@ def arm_variables(folder: Path, trees: Iterable[Tree], environment: Environment)
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "TRITON_CACHE_DIR": str(cache / "triton"),
         "XDG_CACHE_HOME": str(cache / "xdg"),
+        "TVM_FFI_CACHE_DIR": str(cache / "tvm-ffi"),
+        JIT_VARIABLE: str(jit),
         # vLLM reads and writes settings there.
         "VLLM_CONFIG_ROOT": str(folder / "config"),
     }

@@ -234,7 +234,8 @@ def _check_gpu(context: Context) -> None:
 
 
 def _identity(arm: Arm, what: str) -> ArmIdentity:
-    return ArmIdentity(what, arm.trees[0].tip, arm.digest)
+    # The last tree is the one that is named: an arm that combines engines has another one's base before it.
+    return ArmIdentity(what, arm.trees[-1].tip, arm.digest)
 
 
 def _origin(store: ExperimentStore) -> Origin:

@@ -29,7 +29,7 @@ from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FORMAT", "UnpackError", "main"]
+__all__ = ["FORMAT", "UnpackError", "fill_environment", "link_tree", "main"]
 
 FORMAT = 1
 CHUNK = 1 << 20
@@ -187,14 +187,21 @@ def make_environment(kit: dict[str, Any], engine: str, into: Path, *, tests: boo
     recipe = {"kit": kit["kit"], "python": sys.executable, "distributions": wanted}
     if mark.exists() and json.loads(mark.read_text()) == recipe:
         return prefix
+    fill_environment(prefix, wanted, into)
+    mark.write_text(json.dumps(recipe), encoding="utf-8")
+    return prefix
+
+
+def fill_environment(prefix: Path, distributions: Sequence[str], into: Path) -> None:
+    """A virtual environment in `prefix` over the running Python, with these NAME-VERSION of the kit that lies in `into`."""
     shutil.rmtree(prefix, ignore_errors=True)
     venv.EnvBuilder(system_site_packages=True, with_pip=False, symlinks=True).create(prefix)
     python = prefix / "bin" / "python"
     packages = prefix / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    for name in wanted:
+    for name in distributions:
         root = into / "dists" / name
-        _link_tree(root / "lib", packages)
-        _link_tree(root / "data", prefix)
+        link_tree(root / "lib", packages)
+        link_tree(root / "data", prefix)
         for script in (root / "bin").glob("*") if (root / "bin").is_dir() else ():
             _copy_script(script, prefix / "bin" / script.name, python)
     for info in packages.glob("*.dist-info"):
@@ -202,11 +209,9 @@ def make_environment(kit: dict[str, Any], engine: str, into: Path, *, tests: boo
         (info / "INSTALLER").write_text("upkernel\n", encoding="utf-8")
         _write_commands(info / "entry_points.txt", prefix / "bin", python)
     _over_the_host(packages, prefix / "bin")
-    mark.write_text(json.dumps(recipe), encoding="utf-8")
-    return prefix
 
 
-def _link_tree(source: Path, target: Path) -> None:
+def link_tree(source: Path, target: Path) -> None:
     """Hard links where the file system has them, so that engines share what both need; copies elsewhere."""
     for folder, _, names in os.walk(source):
         below = target / os.path.relpath(folder, source)
@@ -397,8 +402,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--engines", nargs="+", metavar="ENGINE", help="make environments of these alone (default: all in the kit)"
     )
     parser.add_argument("--with-tests", action="store_true", help="add what the engines' own tests import, if the kit has it")
+    # for the harness: an arm's environment has all of an engine's distributions but the engine, which comes from a tree
+    parser.add_argument("--arm", nargs="+", metavar=("PREFIX", "DISTRIBUTION"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     try:
+        if args.arm:
+            fill_environment(Path(args.arm[0]), args.arm[1:], args.into.resolve())
+            return 0
         unpack(args.parts, args.into.resolve(), args.engines, tests=args.with_tests)
     except UnpackError as error:
         print(f"error: {error}", file=sys.stderr)

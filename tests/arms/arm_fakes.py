@@ -68,7 +68,7 @@ def make_environment(paths: Paths, name: str = "vllm-0.24.0-cpu-py311", files: d
         device=Device.CPU,
         prefix=folder / "venv",
         python=Path(sys.executable),
-        wheel=folder / "wheel",
+        wheels={Engine.VLLM: folder / "wheel"},
         packages={"torch": "2.11.0", "numpy": "2.2.6"},
         digest="e" * 64,
     )

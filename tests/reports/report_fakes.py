@@ -24,7 +24,7 @@ ENVIRONMENT = Environment(
     device=Device.CPU,
     prefix=Path("/somewhere/environments/vllm"),
     python=Path("/somewhere/environments/vllm/bin/python"),
-    wheel=Path("/somewhere/wheel"),
+    wheels={Engine.VLLM: Path("/somewhere/wheel")},
     packages={"torch": "2.11.0", "numpy": "2.2.6"},
     digest="e" * 64,
 )
@@ -61,6 +61,7 @@ def arm(tip: str, origin: TreeOrigin, label: str, digest: str) -> Arm:
         "PYTHONSAFEPATH": "1",
         "PYTHONPATH": "/somewhere/trees",
         "PYTHONPYCACHEPREFIX": "/somewhere/arms/x/bytecode",
+        "FLASHINFER_WORKSPACE_BASE": "/somewhere/arms/jit-0",
     }
     return Arm(label or "base", (tree,), ENVIRONMENT, {"vllm/_C.so": "a" * 64}, variables, digest)
 

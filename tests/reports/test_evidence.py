@@ -33,6 +33,7 @@ def test_no_path_of_the_machine_goes_into_evidence(tmp_path):
     assert json.loads(text)["arms"]["base"]["variables"] == {
         "PYTHONPATH": "(path)",
         "PYTHONPYCACHEPREFIX": "(path)",
+        "FLASHINFER_WORKSPACE_BASE": "(path)",
         "PYTHONSAFEPATH": "1",
     }
 

@@ -67,7 +67,7 @@ class Bench:
     def backend(
         self, workload: EngineWorkload = WORKLOAD, mode: Mode = Mode.LIVE, ports=None, **fails: dict[str, str]
     ) -> EngineBackend:
-        environment = Environment("fake", Device.CPU, self.path, Path(sys.executable), self.path, {}, "0")
+        environment = Environment("fake", Device.CPU, self.path, Path(sys.executable), {}, {}, "0")
         common = {"PYTHONPATH": str(self.path / "site"), "FAKE_VMSTAT": str(self.vmstat)}
         arms = {slot: Arm(slot.value, (), environment, {}, {**common, **fails.get(slot.value, {})}, "0") for slot in Slot}
         return EngineBackend(

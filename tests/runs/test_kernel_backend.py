@@ -84,7 +84,7 @@ def make(tmp_path, python, workload):
     """Backends whose arms differ in what FAKE_ARM says; every session is closed and no process is left at the end."""
 
     def backend(changed=None, **arms):
-        environment = Environment("fake", Device.CUDA, tmp_path, python, tmp_path, {}, "0")
+        environment = Environment("fake", Device.CUDA, tmp_path, python, {}, {}, "0")
         tree = Tree(Engine.VLLM, "0", tmp_path, "", "f" * 40, "e" * 40, Source.ARCHIVE, TreeOrigin.BASE, "base")
         made = {
             slot: Arm(slot.value, (tree,), environment, {}, {"FAKE_ARM": json.dumps(arms.get(slot.value, {}))}, slot.value)

@@ -32,7 +32,7 @@ def run(tmp_path, bench):
     for name, text in (("launch_server", SERVER), ("bench_serving", SERVING), ("bench_one_batch", ONE_BATCH)):
         (package / f"{name}.py").write_text(text)
     tree = Tree(Engine.SGLANG, "1", tmp_path / "tree", "python", "0", "0", Source.ARCHIVE, TreeOrigin.BASE, "")
-    environment = Environment("fake", Device.CUDA, tmp_path, Path(sys.executable), tmp_path, {}, "0")
+    environment = Environment("fake", Device.CUDA, tmp_path, Path(sys.executable), {}, {}, "0")
 
     def go(workload, mode: Mode = Mode.LIVE, **variables: str) -> list[RunResult]:
         common = {"PYTHONPATH": str(tree.import_path), **variables}
