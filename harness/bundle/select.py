@@ -116,6 +116,7 @@ TESTS = {
     "anthropic": "",  # vLLM's tests/utils.py
     "iniconfig": "2.3.0",
     "pluggy": "1.6.0",
+    "pygments": "2.19.2",
     "pytest": "9.1.1",
     "pytest-asyncio": "1.4.0",
     "pytest-timeout": "2.4.0",
