@@ -6,16 +6,19 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 from harness.arms.install import locked_packages
 from harness.bundle import unpack
 from harness.bundle.contents import Dropped, KitFile, source_file, wheel_files
 from harness.bundle.parts import plan_parts, write_parts
-from harness.bundle.resolve import Choice, choose
+from harness.bundle.resolve import Choice, choose, choose_for
 from harness.bundle.select import TESTS
 from harness.bundle.target import Target, wheel_of
 from harness.bundle.units import UNIT_BYTES, Unit, make_units
@@ -28,6 +31,9 @@ from harness.vocabulary import Device
 
 __all__ = ["Kit", "Request", "make_kit"]
 
+# The environment of a kit that runs the harness, beside those of the engines, and the locked list of what it needs.
+HARNESS = "harness"
+HARNESS_LIST = "harness.txt"
 SMALLEST_PART = UNIT_BYTES + 2_000_000  # one piece that does not compress, and the description
 
 
@@ -42,6 +48,7 @@ class Request:
     with_tests: bool
     with_sources: bool
     thin: bool
+    with_harness: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,9 @@ def make_kit(request: Request, paths: Paths, progress: Progress) -> Kit:
         raise UsageError(
             f"--part-size {request.part_size / 1e6:.1f}M is too small: a part is at least {SMALLEST_PART / 1e6:.0f}M"
         )
-    choices = {pin.name: _choose(pin, request, paths, progress) for pin in request.pins}
+    choices = {str(pin.engine): _choose(pin, request, paths, progress) for pin in request.pins}
+    if request.with_harness:
+        choices[HARNESS] = _choose_harness(request, paths, progress)
     wheels = _in_order(choices)
     sources = [_source(pin, paths, progress) for pin in request.pins] if request.with_sources else []
     left = Dropped()
@@ -104,6 +113,18 @@ def _choose(pin: Pin, request: Request, paths: Paths, progress: Progress) -> Cho
         wider = choose(engine, known, request.target, wheel, also=[name for name in TESTS if name in known])
         # what only the tests ask of the host is not asked of a host that runs none
         return replace(wider, host=choice.host, tests=frozenset(wider.carried) - frozenset(choice.carried))
+
+
+def _choose_harness(request: Request, paths: Paths, progress: Progress) -> Choice:
+    """What `python -m harness` needs on a host without an index."""
+    group = tomllib.loads((paths.root / "pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"][HARNESS]
+    listed = locked_packages(paths.requirements / HARNESS_LIST)
+
+    def wheel(name: str, version: str) -> Path:
+        return wheel_of(name, version, request.target, paths, progress)
+
+    with progress.step(f"harness: which of {len(listed)} distributions the host needs"):
+        return choose_for(map(Requirement, group), listed, request.target, wheel)
 
 
 def _wheel(wanted: tuple[str, str], runtime: Runtime, target: Target, paths: Paths, progress: Progress) -> Path:
@@ -147,6 +168,15 @@ def _named(choice: Choice, *, tests: bool) -> list[str]:
     return sorted(f"{name}-{version}" for name, (version, _) in choice.carried.items() if (name in choice.tests) is tests)
 
 
+def _environments(request: Request, choices: Mapping[str, Choice]) -> Iterator[tuple[str, str, str | None]]:
+    """Name, version and source archive of each environment of the kit."""
+    for pin in request.pins:
+        yield str(pin.engine), pin.version, pin.archive.filename if request.with_sources else None
+    if HARNESS in choices:
+        # Of no version: it runs from whatever checkout is on the host.
+        yield HARNESS, "", None
+
+
 def _describe(
     request: Request,
     choices: dict[str, Choice],
@@ -162,15 +192,15 @@ def _describe(
         "arch": target.arch,
         "platform": "x86_64-linux",
         "engines": {
-            str(pin.engine): {
-                "version": pin.version,
-                "distributions": _named(choices[pin.name], tests=False),
-                "tests": _named(choices[pin.name], tests=True),
-                "host": dict(sorted(choices[pin.name].host.items())),
-                "left_out": dict(sorted(choices[pin.name].left_out.items())),
-                "archive": pin.archive.filename if request.with_sources else None,
+            name: {
+                "version": version,
+                "distributions": _named(choices[name], tests=False),
+                "tests": _named(choices[name], tests=True),
+                "host": dict(sorted(choices[name].host.items())),
+                "left_out": dict(sorted(choices[name].left_out.items())),
+                "archive": archive,
             }
-            for pin in request.pins
+            for name, version, archive in _environments(request, choices)
         },
         "distributions": {owner: {"wheel": wheel_names.get(owner)} for owner in dict.fromkeys(unit.owner for unit in units)},
         "parts": [list(dict.fromkeys(part)) for part in owners],

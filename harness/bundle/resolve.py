@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.parser import HeaderParser
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from harness.bundle.select import ANY_VERSION, PINNED, from_the_host, left_out, 
 from harness.bundle.target import Target
 from harness.errors import BundleError
 
-__all__ = ["Choice", "choose", "requirements_of"]
+__all__ = ["Choice", "choose", "choose_for", "requirements_of"]
 
 WheelOf = Callable[[str, str], Path]
 
@@ -45,12 +45,29 @@ def choose(
 
     Raises BundleError when the locked list lacks a distribution that is needed.
     """
+    waiting: _Waiting = [(engine[0], frozenset())]
+    waiting += [(name, frozenset()) for name in also if name not in target.have]
+    return _walk(waiting, {**listed, engine[0]: engine[1]}, target, wheel_of)
+
+
+def choose_for(wanted: Iterable[Requirement], listed: Mapping[str, str], target: Target, wheel_of: WheelOf) -> Choice:
+    """The same for something that is no distribution itself, from what it requires. Raises BundleError like `choose`."""
+    choice = Choice()
+    waiting = [
+        (name, frozenset(one.extras)) for one in wanted if _is_carried(name := normalised(one.name), [one], target, choice)
+    ]
+    walked = _walk(waiting, listed, target, wheel_of)
+    return replace(walked, host={**choice.host, **walked.host})
+
+
+_Waiting = list[tuple[str, frozenset[str]]]
+
+
+def _walk(waiting: _Waiting, versions: Mapping[str, str], target: Target, wheel_of: WheelOf) -> Choice:
+    who = waiting[0][0] if waiting else "nothing"
     choice = Choice()
     asked: dict[str, list[Requirement]] = {}
-    waiting: list[tuple[str, frozenset[str]]] = [(engine[0], frozenset())]
-    waiting += [(name, frozenset()) for name in also if name not in target.have]
     seen: set[tuple[str, frozenset[str]]] = set()
-    versions = {**listed, engine[0]: engine[1]}
     while waiting:
         name, extras = waiting.pop()
         if (name, extras) in seen:
@@ -59,7 +76,7 @@ def choose(
         version = versions.get(name)
         if version is None:
             raise BundleError(
-                f"{name} is needed by {engine[0]}, but the locked list has no line for it. "
+                f"{name} is needed by {who}, but the locked list has no line for it. "
                 "Add it to the list in upstream/requirements."
             )
         wheel = wheel_of(name, version)

@@ -93,6 +93,7 @@ LEFT_OUT = {
 # The host's version serves, whatever the metadata asks for. Name -> why that is known to work.
 ANY_VERSION = {
     "numpy": "one interface since 2.0; upper bounds of others (mistral-common) are cautions for models that no workload uses",
+    "scipy": "the harness's t interval and permutation test, the same for years; 35 MB",
     "numba": "imported by vLLM's n-gram proposer, which no workload uses; its own range of NumPy follows the host's",
     "setuptools": "vLLM asks for an upper bound for building only",
     "nvidia-ml-py": "NVML bindings",

@@ -362,7 +362,7 @@ def _environments(
             continue
         prefix = make_environment(kit, engine, into, tests=tests)
         lacking += check_host(kit, engine, prefix, say)
-        say(f"{engine} {entry['version']}: {prefix}")
+        say(f"{engine} {entry['version']}: {prefix}".replace(" :", ":"))
     for engine, absent in missing.items():
         say(f"{engine}: still needs part {', '.join(map(str, absent))}")
     for archive in sorted((into / "archives").glob("*")):

@@ -9,6 +9,7 @@ Takes the bench pins' CUDA wheels and what they need, leaves out what the host h
 
   python3 unpack.py part-*.tar.xz --into ~/kit       (or one call a part)
   ~/kit/envs/vllm/bin/vllm --version
+  UPKERNEL_KIT=~/kit ~/kit/envs/harness/bin/python -m harness bench_vllm ...    (in a copy of this checkout: arms from the kit)
 
 What is fetched and compressed is kept: after an interruption, or when little changed, a second run does the rest only.
 """

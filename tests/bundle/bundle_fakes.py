@@ -74,7 +74,13 @@ def two_engines(paths: Paths, *, seed: int = 1) -> tuple[Pin, ...]:
     make_wheel(archives, "shared", "1.0", files={"shared/__init__.py": b"VALUE = 41\n"})
     make_wheel(archives, "guide", "1.7", files={"guide.py": b"VERSION = 1.7\n"})
     make_wheel(archives, "guide", "0.7", files={"guide.py": b"VERSION = 0.7\n"})
-    for name, version in (("pytest", "9.1.1"), ("iniconfig", "2.3.0"), ("pluggy", "1.6.0"), ("tblib", "3.2.2")):
+    for name, version in (
+        ("pytest", "9.1.1"),
+        ("iniconfig", "2.3.0"),
+        ("pluggy", "1.6.0"),
+        ("tblib", "3.2.2"),
+        ("pygments", "2.19.2"),
+    ):
         make_wheel(archives, name, version, files={f"{name}.py": b"FROM = 'kit'\n"})
     for name, version in (("pytest-asyncio", "1.4.0"), ("pytest-timeout", "2.4.0")):
         make_wheel(archives, name, version)
@@ -108,6 +114,7 @@ def kit_of(pins: tuple[Pin, ...], paths: Paths, output: Path, *, part_size: int 
     request = Request(
         pins=pins, target=Target(PYTHON, "9.0", {}), part_size=part_size, output=output,
         with_tests=options.get("with_tests", False), with_sources=options.get("with_sources", False), thin=True,
+        with_harness=options.get("with_harness", False),
     )  # fmt: skip
     return make_kit(request, paths, Progress(quiet=True))
 

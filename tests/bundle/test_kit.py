@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-from bundle_fakes import kit_of, make_paths, two_engines
+from bundle_fakes import PYTHON, kit_of, make_paths, make_wheel, two_engines
 
-from harness.bundle import units
+from harness.bundle import resolve, units
+from harness.bundle.kit import Request, make_kit
+from harness.bundle.target import Target
 from harness.cli import main
 from harness.errors import ArchiveError, BundleError, PinError, UsageError
+from harness.progress import Progress
 
 
 def members(part: Path) -> dict[str, int]:
@@ -150,3 +154,24 @@ def test_an_unknown_engine_is_a_usage_error(capsys):
         main(["bundle", "--engines", "tensorrt"])
     assert stopped.value.code == 2
     assert "tensorrt" in capsys.readouterr().err
+
+
+def test_the_harness_itself_runs_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    paths = make_paths(tmp_path)
+    pins = two_engines(paths)
+    make_wheel(paths.archives, "gitlike", "3.0", requires=("smap>=1",), files={"gitlike.py": b"import smap\n"})
+    make_wheel(paths.archives, "smap", "1.2", files={"smap.py": b"VALUE = 7\n"})
+    (paths.root / "pyproject.toml").write_text('[dependency-groups]\nharness = ["gitlike==3.0", "pytest==1.0"]\n')
+    (paths.requirements / "harness.txt").write_text("gitlike==3.0\nsmap==1.2\npytest==1.0\n")
+    monkeypatch.setitem(resolve.ANY_VERSION, "pytest", "any does")
+    target = Target(PYTHON, "9.0", {"pytest": pytest.__version__})
+    request = Request(pins, target, 60_000, tmp_path / "kit", with_tests=False, with_sources=False, thin=True)
+    kit = make_kit(request, paths, Progress(quiet=True))
+    entry = kit.description["engines"]["harness"]
+    assert entry["distributions"] == ["gitlike-3.0", "smap-1.2"]
+    assert entry["host"] == {"pytest": pytest.__version__}
+    into = tmp_path / "host"
+    subprocess.run([sys.executable, tmp_path / "kit/unpack.py", *kit.parts, "--into", into, "--engines", "harness"], check=True)
+    command = [into / "envs/harness/bin/python", "-I", "-c", "import gitlike; print(gitlike.smap.VALUE)"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout == "7\n"
