@@ -4,6 +4,7 @@
   nox -s arms -- base ~/src/vllm                  a checkout of your own, uncommitted changes included
   nox -s arms -- base my-branch --mirror ~/src/vllm
   nox -s arms -- base vllm/x --pin 0.24.0
+  nox -s arms -- base sglang/x --engine sglang --device cuda
 
 An arm is `base` (the pin itself), a series, a ref or a path. Compared are the files of the trees, the links to the engine's
 compiled and generated files (by hash), packages, environment variables and the interpreter. Exit code 1 when the comparison
@@ -26,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", metavar="B", help="the arm to compare it with")
     parser.add_argument("--engine", choices=[one.value for one in Engine], default=Engine.VLLM.value, help="default: vllm")
     parser.add_argument("--pin", default="bench", metavar="VERSION", help="release, or bench or head (default: bench)")
+    parser.add_argument("--device", choices=[one.value for one in Device], default=Device.CPU.value, help="default: cpu")
     parser.add_argument("--mirror", type=Path, metavar="PATH", help="a clone to take the source from instead of the pin's URL")
 
 
@@ -36,8 +38,9 @@ def main(args: argparse.Namespace, context: Context) -> ExitCode:
 
     paths, progress = context.paths, context.progress
     pin = read_pins(paths.pins_file).find(Engine(args.engine), args.pin)
-    a = arm_for(paths, pin, args.a, Device.CPU, progress, mirror=args.mirror)
-    b = arm_for(paths, pin, args.b, Device.CPU, progress, mirror=args.mirror)
+    device = Device(args.device)
+    a = arm_for(paths, pin, args.a, device, progress, mirror=args.mirror)
+    b = arm_for(paths, pin, args.b, device, progress, mirror=args.mirror)
     found = differences(a, b)
     if not found:
         print(f"{args.a} and {args.b} are the same arm ({pin.name}, {a.environment.name})")
