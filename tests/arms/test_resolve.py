@@ -74,7 +74,7 @@ def test_the_command_fails_on_a_difference_that_is_not_the_series(built_by_hand,
         resolve, "arm_for", lambda _p, _pin, what, *_, **__: build_arm(paths, what, (trees[what],), environment, progress)
     )
     monkeypatch.setattr("harness.pins.reader.read_pins", lambda _file: argparse.Namespace(find=lambda *_: None))
-    args = argparse.Namespace(a="base", b="vllm/fast", engine=Engine.VLLM.value, pin="bench", mirror=None)
+    args = argparse.Namespace(a="base", b="vllm/fast", engine=Engine.VLLM.value, pin="bench", device="cpu", mirror=None)
     code, words = result
     assert arms.main(args, Context(paths, progress)) is code
     said = capsys.readouterr().out
