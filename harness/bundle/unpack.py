@@ -303,7 +303,7 @@ def check_host(kit: dict[str, Any], engine: str, prefix: Path, say: Any) -> list
         exact = wanted[name].startswith("==")
         asked = wanted[name].removeprefix("==")
         if found is None:
-            lacking.append(f"{engine}: {" ".join(filter(None, (name, asked)))} is not installed")
+            lacking.append(f"{engine}: {f'{name} {asked}'.strip()} is not installed")
         elif exact and found.partition("+")[0] != asked.partition("+")[0]:
             lacking.append(f"{engine}: {name} is {found}, the kit was made for {asked}")
         elif asked[:1].isdigit() and found != asked and not exact:
