@@ -169,6 +169,12 @@ def repro(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def calibrate(session: nox.Session) -> None:
+    """Measure this device's noise, base against base: nox -s calibrate -- --workload vllm/triton_decode."""
+    harness(session, "calibrate")
+
+
+@nox.session(default=False)
 def profile(session: nox.Session) -> None:
     """Say where the GPU time of a run goes: nox -s profile -- --out DIR -- python -m ... (or --from FILE)."""
     session.install("--quiet", *group("charts"))

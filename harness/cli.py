@@ -36,6 +36,7 @@ COMMANDS = (
     "pr",
     "arms",
     "repro",
+    "calibrate",
     "profile",
     "diff",
     "bundle",

@@ -15,6 +15,8 @@ from harness.bench.devices import device_fingerprint
 from harness.bench.kernels import kernel_backend
 from harness.bench.locked import MACHINE_LOCK, one_experiment
 from harness.bench.request import BenchRequest, Origin
+from harness.calibrate.model import nearest_noise
+from harness.calibrate.report import told
 from harness.context import Context
 from harness.errors import EvidenceError, PlanError, ProbeError, UsageError
 from harness.experiments import calibration, codec
@@ -22,7 +24,7 @@ from harness.experiments.execute import execute
 from harness.experiments.machine import read_machine
 from harness.experiments.plan import MARGIN_END_TO_END, MARGIN_KERNEL, ArmIdentity, Plan, make_plan
 from harness.experiments.store import ExperimentStore, check_arms
-from harness.experiments.verdict import decide
+from harness.experiments.verdict import DeviceNoise, decide
 from harness.files import write_atomically
 from harness.pins.model import Pin
 from harness.pins.reader import read_pins
@@ -42,7 +44,18 @@ from harness.workloads.model import EngineWorkload, Script
 from harness.workloads.reader import read_workload
 from harness.workloads.synthetic import model_folder
 
-__all__ = ["BackendMaker", "Inputs", "exit_code", "inputs_of", "keep_evidence", "plan_of", "resume", "run_new"]
+__all__ = [
+    "ORIGIN",
+    "BackendMaker",
+    "Inputs",
+    "exit_code",
+    "inputs_of",
+    "keep_evidence",
+    "measure",
+    "plan_of",
+    "resume",
+    "run_new",
+]
 
 AnyWorkload = EngineWorkload | KernelWorkload
 # Makes the engine's backend for these arms, with the context for paths and progress; kernel workloads have one for all engines.
@@ -155,7 +168,7 @@ def run_new(context: Context, request: BenchRequest, inputs: Inputs, maker: Back
             context.progress.say(f"experiment {number + 1} of {request.repeat}: {plan.id}")
         with one_experiment(MACHINE_LOCK), ExperimentStore.create(context.paths, plan) as store:
             write_atomically(store.folder / ORIGIN, codec.pretty(request.origin), EvidenceError)
-            evidence = _measure(context, store, inputs, arms, maker)
+            evidence = measure(context, store, inputs, arms, maker)
         yield evidence
 
 
@@ -182,12 +195,19 @@ def resume(context: Context, request: BenchRequest, engine: Engine, maker: Backe
             )
         arms = make_arms(context, asked, inputs.pin)
         check_arms(plan, {slot: _identity(arm, plan.arms[slot].what) for slot, arm in arms.items() if slot in plan.arms})
-        return _measure(context, store, inputs, arms, maker)
+        return measure(context, store, inputs, arms, maker)
 
 
-def _measure(
-    context: Context, store: ExperimentStore, inputs: Inputs, arms: Mapping[Slot, Arm], maker: BackendMaker
+def measure(
+    context: Context,
+    store: ExperimentStore,
+    inputs: Inputs,
+    arms: Mapping[Slot, Arm],
+    maker: BackendMaker,
+    *,
+    wrap: Callable[[Backend], Backend] = lambda backend: backend,
 ) -> Evidence:
+    """Make what is open of the store's plan, judge it, write evidence, report and A/A record. `wrap` changes the backend."""
     plan = store.plan
     slots = {slot: arms[slot] for slot in plan.arms}
     context.progress.say(f"experiment {plan.id}, plan sha256 {plan.digest[:12]}, in {store.folder}")
@@ -203,14 +223,14 @@ def _measure(
         for arm in slots.values():
             # Between making and holding them another process may have cleaned or repointed something.
             check_arm(arm)
-        backend = (
+        backend: Backend = (
             kernel_backend(context, slots, inputs.workload, inputs.device)
             if isinstance(inputs.workload, KernelWorkload)
             else maker(context, slots, inputs.workload, plan.mode)
         )
-        samples = execute(plan, backend, store, context.progress)
+        samples = execute(plan, wrap(backend), store, context.progress)
     history = {key: one.without(plan.id) for key, one in calibration.load_all(context.paths, plan).items()}
-    decision = decide(plan, samples, history)
+    decision = decide(plan, samples, history, _device_noise(context, plan, inputs))
     evidence = build_evidence(
         plan, samples, decision, machine=read_machine(), arms=slots, history=history, workload=inputs.workload
     )
@@ -219,6 +239,22 @@ def _measure(
     if not decision.is_void:
         calibration.record_experiment(context.paths, plan, samples)
     return evidence
+
+
+def _device_noise(context: Context, plan: Plan, inputs: Inputs) -> DeviceNoise | None:
+    """What the device was calibrated to for the primary metric; None where it was not."""
+    found = nearest_noise(
+        context.paths,
+        metric=plan.primary.key,
+        device=plan.device,
+        mode=plan.mode,
+        engine=inputs.workload.engine,
+        kind=inputs.kind,
+    )
+    if found is None or plan.aa:
+        return None
+    calibrated, noise = found
+    return DeviceNoise(noise.spread, told(calibrated, plan.primary.key))
 
 
 def _check_gpu(context: Context) -> None:

@@ -8,15 +8,14 @@ from harness.arms.model import Arm
 from harness.context import Context
 from harness.runs.gpu_guards import watch_of_device
 from harness.runs.kernel_backend import KernelBackend
-from harness.runs.model import Backend
 from harness.vocabulary import Device, Slot
 from harness.workloads.kernel_model import KernelWorkload
 
 __all__ = ["kernel_backend"]
 
 
-def kernel_backend(context: Context, arms: Mapping[Slot, Arm], workload: KernelWorkload, device: Device) -> Backend:
-    """Workers for these arms on one device."""
+def kernel_backend(context: Context, arms: Mapping[Slot, Arm], workload: KernelWorkload, device: Device) -> KernelBackend:
+    """Workers for these arms on one device; they measure the workload's points, which may be fewer than its file has."""
     return KernelBackend(
         arms=arms,
         workload=workload,
@@ -24,4 +23,5 @@ def kernel_backend(context: Context, arms: Mapping[Slot, Arm], workload: KernelW
         root=context.paths.root,
         progress=context.progress,
         watch_of=watch_of_device(device),
+        points=workload.points,
     )

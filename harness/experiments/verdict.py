@@ -15,7 +15,7 @@ from harness.experiments.samples import Attempt, AttemptState, Sample, attempts_
 from harness.experiments.wording import count, percent, size
 from harness.vocabulary import ExitCode, ScreenSign, Tier, Verdict
 
-__all__ = ["SCREEN_THRESHOLD", "Decision", "decide"]
+__all__ = ["SCREEN_THRESHOLD", "Decision", "DeviceNoise", "decide"]
 
 # Below this a screen of a few pairs cannot tell a change from the offset that a process keeps for life.
 SCREEN_THRESHOLD = 0.015
@@ -67,8 +67,23 @@ class Decision:
         return codes.get(self.verdict, ExitCode.OK) if self.verdict is not None else ExitCode.OK
 
 
-def decide(plan: Plan, samples: Sequence[Sample], history: Mapping[str, History] | None = None) -> Decision:
+@dataclass(frozen=True, slots=True)
+class DeviceNoise:
+    """What a calibration says of a kind of metric on this device: the spread of one generation, and the same in words."""
+
+    spread: float
+    told: str
+
+
+def decide(
+    plan: Plan,
+    samples: Sequence[Sample],
+    history: Mapping[str, History] | None = None,
+    device_noise: DeviceNoise | None = None,
+) -> Decision:
     """Judge an experiment by its plan. `history`: stored A/A records by metric key (harness.experiments.calibration.load_all).
+
+    `device_noise` stands in for the spread where the workload has no A/A of its own; no verdict depends on it.
 
     void: a run failed, or a guard fired and the generation was not made again within the plan's limit, or the experiment is
     not finished. faster/slower: sign-flip p <= alpha, the t interval leaves out 1, and the effect is larger than the largest
@@ -93,10 +108,10 @@ def decide(plan: Plan, samples: Sequence[Sample], history: Mapping[str, History]
         for metric, one in compared
         if one is None
     )
-    notes = (*missing, *notes_of(plan, attempts))
+    notes = (*missing, *notes_of(plan, attempts), *(() if device_noise is None else (device_noise.told,)))
     stored = history.get(plan.primary.key, History()).without(plan.id)
     if plan.tier is Tier.SCREEN:
-        sign, reasons = _screen(primary, stored)
+        sign, reasons = _screen(primary, stored, device_noise)
         return Decision(None, sign, primary, secondary, None, 0, stored.spread, None, None, reasons, notes, replaced, ())
     known = [] if primary.control is None else [abs(math.log(primary.control))]
     known += [] if stored.largest is None else [stored.largest]
@@ -143,7 +158,7 @@ def _voids(plan: Plan, attempts: Sequence[Attempt]) -> tuple[str, ...]:
     return ()
 
 
-def _screen(primary: Comparison, stored: History) -> tuple[ScreenSign, tuple[str, ...]]:
+def _screen(primary: Comparison, stored: History, device_noise: DeviceNoise | None) -> tuple[ScreenSign, tuple[str, ...]]:
     agree = all(value < 0 for value in primary.values) or all(value > 0 for value in primary.values)
     off = abs(primary.ratio - 1)
     reasons = [f"{primary.n} of {primary.n} pairs agree" if agree else f"the {primary.n} pairs do not agree in sign"]
@@ -152,16 +167,18 @@ def _screen(primary: Comparison, stored: History) -> tuple[ScreenSign, tuple[str
         f"the ratio is off 1 by {percent(off)}, {'more' if large else 'not more'} than {percent(SCREEN_THRESHOLD, 1)}"
     )
     clear = True
-    if stored.spread is None:
+    spread, of = stored.spread, count(len(stored.records), "A/A experiment")
+    if spread is None and device_noise is not None:
+        spread, of = device_noise.spread, "this device's calibration"
+    if spread is None:
         reasons.append(
             "no A/A is stored for this workload, metric and device, so only the fixed limit applies (make one with --aa)"
         )
     else:
-        limit = SCREEN_SPREADS * stored.spread
+        limit = SCREEN_SPREADS * spread
         clear = abs(primary.effect) > limit
         word = "more" if clear else "not more"
-        known = count(len(stored.records), "A/A experiment")
-        reasons.append(f"{word} than twice the A/A spread ({size(limit, like=primary.effect)}, {known})")
+        reasons.append(f"{word} than twice the A/A spread ({size(limit, like=primary.effect)}, {of})")
     return (ScreenSign.WORTH_CONFIRMING if agree and large and clear else ScreenSign.NO_SIGN), tuple(reasons)
 
 

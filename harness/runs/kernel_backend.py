@@ -61,21 +61,31 @@ class KernelBackend:
 
     def open(self, slots: tuple[Slot, ...], generation: int, directory: Path) -> Mapping[Slot, Session | RunResult]:
         """Start a worker for each slot, all at once; each is up, or has failed, on return."""
+        ((_, opened),) = self.open_generations(slots, {generation: directory})
+        return opened
+
+    def open_generations(
+        self, slots: tuple[Slot, ...], directories: Mapping[int, Path]
+    ) -> tuple[tuple[int, Mapping[Slot, Session | RunResult]], ...]:
+        """Start the workers of several generations (number -> folder) at once: starting costs more than measuring."""
         for orphan in stop_orphans():
             self.progress.warn(f"stopped {orphan}, left behind by a harness that was killed")
-        sessions: dict[Slot, _Session] = {}
-        opened: dict[Slot, Session | RunResult] = {}
+        started: list[tuple[int, Slot, _Session]] = []
+        opened: dict[int, dict[Slot, Session | RunResult]] = {number: {} for number in directories}
+        workers = len(slots) * len(directories)
+        numbers = ", ".join(map(str, directories))
         try:
-            for slot in slots:
-                sessions[slot] = self._start(slot, directory / slot, len(slots))
-            with self.progress.step(f"generation {generation}: starting {len(sessions)} workers"):
-                for slot, session in sessions.items():
-                    opened[slot] = self._ready(session)
+            # All by this thread: the kernel ends a worker when the thread that started it ends.
+            for number, directory in directories.items():
+                started += [(number, slot, self._start(slot, directory / slot, workers)) for slot in slots]
+            with self.progress.step(f"generation {numbers}: starting {workers} workers"):
+                for number, slot, session in started:
+                    opened[number][slot] = self._ready(session)
         except BaseException:
-            for session in sessions.values():
+            for _, _, session in started:
                 session.close()
             raise
-        return opened
+        return tuple(opened.items())
 
     def _start(self, slot: Slot, directory: Path, workers: int) -> _Session:
         arm = self.arms[slot]

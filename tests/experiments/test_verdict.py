@@ -8,7 +8,7 @@ from experiment_fakes import THROUGHPUT, TPOT, TTFT, plan_of, sample, samples_of
 
 from harness.errors import EvidenceError
 from harness.experiments.calibration import AARecord, History
-from harness.experiments.verdict import decide
+from harness.experiments.verdict import DeviceNoise, decide
 from harness.runs.model import GuardReading
 from harness.vocabulary import ExitCode, Guard, GuardState, Outcome, ScreenSign, Slot, Tier, Verdict
 
@@ -293,6 +293,23 @@ def test_a_screen_within_twice_the_stored_spread_shows_no_sign():
     made = samples_of(plan, values(0.97))
     assert decide(plan, made, {TPOT.key: aa(0.014, tier=Tier.SCREEN)}).sign is ScreenSign.WORTH_CONFIRMING
     assert decide(plan, made, {TPOT.key: aa(0.016, tier=Tier.SCREEN)}).sign is ScreenSign.NO_SIGN
+
+
+def test_a_screen_takes_the_devices_calibration_only_where_it_has_no_spread_of_its_own():
+    plan = plan_of(Tier.SCREEN)
+    made = samples_of(plan, values(0.97))
+    quiet, loud = DeviceNoise(0.014, "this device is quiet"), DeviceNoise(0.016, "this device is loud")
+    assert decide(plan, made, {}, quiet).sign is ScreenSign.WORTH_CONFIRMING
+    found = decide(plan, made, {}, loud)
+    assert found.sign is ScreenSign.NO_SIGN
+    assert any("this device's calibration" in one for one in found.reasons)
+    assert "this device is loud" in found.notes
+    assert decide(plan, made, {TPOT.key: aa(0.014, tier=Tier.SCREEN)}, loud).sign is ScreenSign.WORTH_CONFIRMING
+
+
+def test_no_verdict_depends_on_the_devices_calibration():
+    plan = plan_of()
+    assert decide(plan, samples_of(plan, values(0.98)), {}, DeviceNoise(0.5, "loud")).verdict is Verdict.FASTER
 
 
 def test_a_screen_without_a_stored_control_says_so():
