@@ -17,6 +17,7 @@ from harness.workloads.synthetic import read_model
 __all__ = ["WORKLOAD_SCHEMA", "list_workloads", "read_workload"]
 
 WORKLOAD_SCHEMA = 1
+RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
 NO_PREFIX_CACHING = "--no-enable-prefix-caching"
 
 
@@ -66,6 +67,7 @@ def read_workload(paths: Paths, workload: str, model_override: Path | str | None
     fields.finish()
     _check_metrics(result, path)
     _check_caching(result, path)
+    _check_runner(result, path)
     return _with_digest(paths, result, path)
 
 
@@ -89,6 +91,15 @@ def _check_caching(workload: EngineWorkload, path: Path) -> None:
     given = workload.server_arguments if where == "server_arguments" else workload.arguments
     if NO_PREFIX_CACHING not in given:
         raise WorkloadError(f"{path}: field {where!r} lacks {NO_PREFIX_CACHING!r}; cached prompts would pass for speed")
+
+
+def _check_runner(workload: EngineWorkload, path: Path) -> None:
+    """On CUDA vLLM 0.24 has two model runners with kernels of their own and chooses by the model: a record must name one."""
+    if workload.engine is Engine.VLLM and Device.CUDA in workload.devices and workload.variables.get(RUNNER) not in {"0", "1"}:
+        raise WorkloadError(
+            f"{path}: table 'variables' lacks {RUNNER}; write '1' (what Llama and Qwen3 take by themselves) or '0', since "
+            "the two model runners run different kernels"
+        )
 
 
 def _server_arguments(fields: Fields, script: Script, path: Path) -> tuple[str, ...]:

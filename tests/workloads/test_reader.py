@@ -81,6 +81,14 @@ def test_every_field_arrives(read):
     assert workload.links == ("https://example.org/1",)
 
 
+def test_a_vllm_workload_for_a_gpu_names_its_model_runner(read):
+    for text in (TEXT.replace('VLLM_USE_V2_MODEL_RUNNER = "0"', ""), TEXT.replace('RUNNER = "0"', 'RUNNER = "2"')):
+        with pytest.raises(WorkloadError, match=r"example\.toml: table 'variables' lacks VLLM_USE_V2_MODEL_RUNNER"):
+            read(text)
+    cpu = TEXT.replace('"cpu", "cuda"', '"cpu"').replace('VLLM_USE_V2_MODEL_RUNNER = "0"', "")
+    assert read(cpu).variables == {}, "on a CPU there is one"
+
+
 @pytest.mark.parametrize("line", [line for line in TEXT.splitlines() if " = " in line and not line.startswith("VLLM")])
 def test_each_missing_field_is_named(read, line):
     key = line.split(" = ")[0]
